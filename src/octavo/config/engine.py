@@ -1,0 +1,96 @@
+"""Options of one engine, grouped by who uses them. Names and meanings are vLLM's where it has them.
+
+A value of None means "decide for me"; `resolve.py` decides, and logs the reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from octavo.config.field import check_options, option
+
+ACTIVATION_DTYPES = ("float32",)
+KV_DTYPES = ("auto", "bfloat16", "float16", "float32")
+WEIGHT_DTYPES = ("auto", "float32", "bfloat16", "float16")
+POLICIES = ("fcfs", "priority")
+BACKENDS = ("native", "torch")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """Which model, and how to hold it."""
+
+    model: str = option("smollm2:135m", "Short name, hub id, local folder or .gguf file.")
+    tokenizer: str | None = option(None, "Folder or hub id of another tokenizer.")
+    revision: str | None = option(None, "Branch, tag or commit of a hub model.")
+    dtype: str = option(
+        "auto",
+        "Type of unquantised weights in memory; auto keeps the checkpoint's own.",
+        choices=WEIGHT_DTYPES,
+    )
+    activation_dtype: str = option(
+        "float32", "Type of activations between layers.", choices=ACTIVATION_DTYPES
+    )
+    max_model_len: int | None = option(
+        None,
+        "Longest sequence, prompt and answer together; auto takes the largest that fits.",
+        at_least=-1,
+        metavar="TOKENS|auto",
+    )
+    seed: int = option(0, "Seed of requests that bring none.")
+    generation_config: str = option(
+        "auto", "auto: defaults from the model's generation_config.json; octavo or vllm: none."
+    )
+    max_logprobs: int = option(20, "Most logprobs per position; -1 for no cap.", at_least=-1)
+    backend: str = option("native", "Where the model runs.", choices=BACKENDS)
+    threads: int | None = option(
+        None, "Compute threads; default: the cores this process may use.", at_least=1
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheConfig:
+    """The KV cache."""
+
+    block_size: int = option(32, "Tokens in a KV block, a multiple of 8.", at_least=8, at_most=256)
+    kv_cache_dtype: str = option(
+        "auto", "Type of stored keys and values; auto is bfloat16.", choices=KV_DTYPES
+    )
+    gpu_memory_utilization: float = option(
+        0.9, "Share of the memory that this process may use, on any device.", at_least=0.01, at_most=1
+    )
+    kv_cache_memory_bytes: int | None = option(
+        None, "Exact size of the KV pool; overrides the share.", at_least=1
+    )
+    num_gpu_blocks_override: int | None = option(
+        None, "Exact number of KV blocks; overrides both, for tests.", at_least=1
+    )
+    enable_prefix_caching: bool = option(True, "Reuse the KV blocks of equal prompt beginnings.")
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerConfig:
+    """Limits of one step."""
+
+    max_num_batched_tokens: int = option(512, "Tokens that one step may compute.", at_least=1)
+    max_num_seqs: int = option(64, "Requests that may run at the same time.", at_least=1)
+    scheduling_policy: str = option("fcfs", "Order of waiting requests.", choices=POLICIES)
+    enable_chunked_prefill: bool = option(True, "Cut long prompts into the token budget.")
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """The root. Whoever needs a part takes that part, never the root."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    cache: CacheConfig = field(default_factory=CacheConfig)
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)

@@ -1,0 +1,74 @@
+"""ModelFacts: what a checkpoint says about itself, in neutral words.
+
+Filled by `weights/hf_config.py` from config.json and by `weights/gguf_facts.py` from GGUF keys; the model
+files read nothing else. Names follow Hugging Face's where it has one word for a thing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+RopeScaling = Literal["default", "linear", "dynamic", "yarn", "llama3", "longrope"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RopeFacts:
+    """Rotary position embedding: base and scaling, every number that any kind of scaling uses."""
+
+    theta: float = 10000.0
+    rotary_dim: int  # leading part of each head that is rotated
+    scaling: RopeScaling = "default"
+    factor: float = 1.0
+    original_max_position: int = 0  # context before scaling; 0 where the kind does not use it
+    attention_factor: float | None = None  # None: the kind's own formula
+    beta_fast: float = 32.0  # yarn
+    beta_slow: float = 1.0  # yarn
+    mscale: float = 0.0  # yarn (DeepSeek form); 0 means absent
+    mscale_all_dim: float = 0.0  # yarn (DeepSeek form); 0 means absent
+    truncate: bool = True  # yarn
+    low_freq_factor: float = 1.0  # llama3
+    high_freq_factor: float = 4.0  # llama3
+    short_factor: tuple[float, ...] = ()  # longrope
+    long_factor: tuple[float, ...] = ()  # longrope
+    inv_freq_divisors: tuple[float, ...] = ()  # GGUF `rope_freqs.weight`: divides inv_freq, replaces llama3's formula
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """Shape and constants of one decoder."""
+
+    architecture: str  # Hugging Face class name: a key of models/registry.py
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    max_position: int  # context that the checkpoint promises
+    rms_norm_eps: float
+    hidden_act: Literal["silu", "gelu_tanh", "gelu"]
+    rope: RopeFacts
+    local_rope: RopeFacts | None = None  # for window layers, where they differ (Gemma 3)
+    tie_word_embeddings: bool = False
+    attention_bias: bool = False  # q, k, v have a bias
+    attention_out_bias: bool = False  # o has a bias
+    mlp_bias: bool = False
+    qk_norm: bool = False  # RMS norm of each query and key head
+    attention_scale: float  # factor of q.k before softmax, usually head_dim ** -0.5
+    sliding_windows: tuple[int, ...] = ()  # per layer, 0 = full attention; empty = full everywhere
+    embedding_scale: float = 1.0
+    norm_weight_offset: float = 0.0  # added to every RMS norm weight on load (Gemma: 1)
+    attention_soft_cap: float | None = None
+    logits_soft_cap: float | None = None
+    logits_scale: float = 1.0
+    eos_token_ids: tuple[int, ...] = ()
+    bos_token_id: int | None = None
+    dtype: str = "float32"  # of unquantised weights in the checkpoint
+    generation_defaults: dict[str, float | int] = field(default_factory=dict)  # generation_config.json
+
+    def window_of(self, layer: int) -> int | None:
+        """Sliding window of a layer in tokens, the current one included; None for full attention."""
+        window = self.sliding_windows[layer] if self.sliding_windows else 0
+        return window or None

@@ -1,0 +1,6 @@
+"""Records that cross a layer or a process: plain data, no arrays, no behaviour.
+
+`step.py` is the table between the deciding and the computing column: read it first.
+`request.py` goes into the engine core, `delta.py` comes out of it.
+`kv_plan.py` says how KV memory was divided once the weights were in place.
+"""

@@ -1,0 +1,99 @@
+"""What one step should compute, and what came out of it.
+
+The scheduler (decide) writes a `StepPlan`; an executor (compute) answers with a `StepResult`.
+Neither side knows more of the other than these records.
+
+A request keeps one *row* of the runner from the plan that lists it in `new_rows` until the plan
+that lists the row in `freed_rows`. The runner owns the row's state: its token ids, the number of
+computed tokens, its block table. A preempted request gives up its row and comes back as a new one.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class SamplingSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Sampling of one row, resolved against the vocabulary; see `SamplingParams` for the meaning.
+
+    Order of application: logprobs are captured raw; `allowed_token_ids`, `bad_words`, `min_tokens`,
+    `logit_bias`; penalties (repetition: prompt and output; the others: output only); temperature;
+    `min_p`, `top_k`, `top_p`; draw.
+
+    The draw for the token at position `p` (0-based index in the whole sequence) depends on
+    `(seed, p)` and this row's logits only, never on a neighbour or on how the step was cut.
+    """
+
+    temperature: float = 0.0  # 0 means greedy
+    top_k: int = 0  # 0 means off
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0  # 64-bit, always set: the engine draws one where the user gave none
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    bias_token_ids: list[int] = []
+    bias_values: list[float] = []
+    allowed_token_ids: list[int] = []  # empty means all
+    bad_words: list[list[int]] = []  # the last id is masked where the ids before it match the tail
+    min_tokens: int = 0
+    stop_token_ids: list[int] = []  # EOS and stop ids, masked until `min_tokens` are generated
+    num_logprobs: int = -1  # -1 none; 0 the chosen token only; k the k best as well
+    num_prompt_logprobs: int = -1  # the same for each prompt token after the first
+
+
+class NewRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that enters the runner with this step."""
+
+    row: int  # free until now; below `max_num_seqs`
+    request_id: str
+    token_ids: list[int]  # all known tokens: the prompt, and after a preemption the output so far
+    num_prompt_tokens: int
+    num_computed_tokens: int  # tokens whose KV entries lie in the first of `block_ids` already
+    block_ids: list[int]  # the block table, long enough for this step's tokens
+    sampling: SamplingSpec
+
+
+class StepPlan(msgspec.Struct, kw_only=True):
+    """One step. Lists with equal comments run in parallel.
+
+    The runner works through it in this order: free rows, fill new rows, append blocks, copy blocks,
+    compute `num_tokens[i]` further tokens of `rows[i]`, sample where `samples[i]`.
+    A row samples exactly when all its known tokens are computed after this step.
+    """
+
+    step_id: int
+    freed_rows: list[int] = []
+    new_rows: list[NewRow] = []
+    appended_rows: list[int] = []  # (a) known rows whose block table grows; a row may appear twice
+    appended_block_ids: list[int] = []  # (a)
+    copy_from: list[int] = []  # (b) block copies of a write into a shared block, all before computing
+    copy_to: list[int] = []  # (b)
+    rows: list[int] = []  # (c) rows that compute, each once
+    num_tokens: list[int] = []  # (c) at least 1
+    samples: list[bool] = []  # (c)
+
+    @property
+    def total_tokens(self) -> int:
+        return sum(self.num_tokens)
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True):
+    """Log-probabilities at one position: the actual token first, then the best ones in order.
+
+    The actual token may appear again among the best. `rank` is its place in the vocabulary, 1 = best.
+    """
+
+    token_ids: list[int]
+    logprobs: list[float]
+    rank: int
+
+
+class StepResult(msgspec.Struct, kw_only=True):
+    """What a step produced."""
+
+    step_id: int
+    sampled: list[int]  # one token id for each True in `StepPlan.samples`, in plan order
+    logprobs: dict[int, TokenLogprobs] = {}  # row -> entry, for rows that asked
+    prompt_logprobs: dict[int, list[TokenLogprobs]] = {}  # row -> entries for prompt tokens 1.. in order
+    errors: dict[int, str] = {}  # row -> what went wrong; such a row has a meaningless token in `sampled`

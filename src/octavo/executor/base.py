@@ -1,0 +1,27 @@
+"""The contract between the engine core and whatever computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from octavo.contracts.kv_plan import MemoryPlan
+from octavo.contracts.step import StepPlan, StepResult
+
+ReportProgress = Callable[[str, float], None]  # (phase, share done between 0 and 1)
+
+
+class Executor(Protocol):
+    """Runs plans somewhere. `start` once, then `run` in order, `stop` at the end."""
+
+    def start(self, report: ReportProgress) -> MemoryPlan:
+        """Load the weights and make the KV pool.
+
+        Raises ModelFileError, or DoesNotFitError with the numbers.
+        """
+
+    def run(self, plan: StepPlan) -> StepResult:
+        """Run one step; returns when its tokens are known. A fault of one row is in `errors`."""
+
+    def stop(self) -> None:
+        """Give threads and memory back. May be called twice."""

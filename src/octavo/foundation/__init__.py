@@ -1,0 +1,1 @@
+"""Things without domain meaning: logging, registries, the clock. Imports nothing of ours but `errors`."""

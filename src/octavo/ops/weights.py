@@ -1,0 +1,55 @@
+"""How a model asks for its weights. Each back end packs or places them in its own way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A matrix [out_features, in_features], possibly several checkpoint tensors on top of each other.
+
+    `handle` belongs to the back end that made it.
+    """
+
+    out_features: int
+    in_features: int
+    parts: tuple[int, ...]  # out_features of each tensor that was put together
+    handle: object
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """A table [vocab_size, hidden_size]."""
+
+    vocab_size: int
+    hidden_size: int
+    handle: object
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """A float32 vector [size]: norm weights."""
+
+    size: int
+    handle: object
+
+
+class Weights(Protocol):
+    """What a model's constructor is given. Names are Hugging Face's without the ending `.weight`.
+
+    A missing tensor or a wrong shape raises CorruptFileError with the name. Asking marks a tensor as
+    used; the loader lists those that nobody asked for.
+    """
+
+    def embedding(self, name: str, vocab_size: int, hidden_size: int) -> Embedding: ...
+
+    def linear(self, names: list[str], out_features: list[int], in_features: int, *, bias: bool = False) -> Linear:
+        """`names` stacked row-wise into one matrix; with `bias`, `<name>.bias` of each as well."""
+
+    def tied_linear(self, embedding: Embedding) -> Linear:
+        """The embedding table used as output matrix, stored once."""
+
+    def vector(self, name: str, size: int, *, offset: float = 0.0) -> Vector:
+        """Elements of `<name>.weight` plus `offset`."""

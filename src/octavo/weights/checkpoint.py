@@ -1,0 +1,96 @@
+"""The contract between a model file and whoever packs its tensors.
+
+Tensor names are Hugging Face's (`model.layers.0.self_attn.q_proj.weight`) whatever the file calls
+them, shapes are `[out_features, in_features]` row-major, so the rest of Octavo sees one world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+from octavo.config.model_facts import ModelFacts
+from octavo.text.tokenizer import Tokenizer
+
+
+class WeightType(IntEnum):
+    """How the elements of a tensor are stored. Values are GGML's type numbers (the GGUF format)."""
+
+    F32 = 0
+    F16 = 1
+    Q4_0 = 2
+    Q4_1 = 3
+    Q5_0 = 6
+    Q5_1 = 7
+    Q8_0 = 8
+    Q4_K = 12
+    Q5_K = 13
+    Q6_K = 14
+    BF16 = 30
+
+    @property
+    def block_elements(self) -> int:
+        """Consecutive elements of a row that are stored together."""
+        return _BLOCKS[self][0]
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of such a group."""
+        return _BLOCKS[self][1]
+
+    def num_bytes(self, num_elements: int) -> int:
+        """Bytes of so many elements; the number must be a multiple of `block_elements`."""
+        assert num_elements % self.block_elements == 0, (self, num_elements)
+        return num_elements // self.block_elements * self.block_bytes
+
+
+_BLOCKS = {
+    WeightType.F32: (1, 4),
+    WeightType.F16: (1, 2),
+    WeightType.BF16: (1, 2),
+    WeightType.Q4_0: (32, 18),
+    WeightType.Q4_1: (32, 20),
+    WeightType.Q5_0: (32, 22),
+    WeightType.Q5_1: (32, 24),
+    WeightType.Q8_0: (32, 34),
+    WeightType.Q4_K: (256, 144),
+    WeightType.Q5_K: (256, 176),
+    WeightType.Q6_K: (256, 210),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorView:
+    """One tensor in a memory-mapped file. `data` stays valid as long as the view is referenced."""
+
+    name: str
+    type: WeightType
+    shape: tuple[int, ...]  # [out_features, in_features], or [size] for a vector
+    data: memoryview  # bytes, row-major, `type.num_bytes(elements)` long
+    # Rows stored in the rotary order of llama.cpp (x0 x1 | x2 x3 ...) instead of halves: number of
+    # heads whose rows the packer must put back, 0 for none. Stored row h*d + 2*i + j is wanted row
+    # h*d + j*d/2 + i (d = rows / heads).
+    interleaved_heads: int = 0
+
+
+class Checkpoint(Protocol):
+    """A model that was found and understood, its weights not yet read."""
+
+    @property
+    def name(self) -> str:
+        """What the start banner calls it."""
+
+    @property
+    def facts(self) -> ModelFacts: ...
+
+    @property
+    def tensors(self) -> Mapping[str, TensorView]:
+        """All tensors by Hugging Face name."""
+
+    @property
+    def chat_template(self) -> str | None: ...
+
+    def load_tokenizer(self) -> Tokenizer:
+        """Build the tokenizer; may take a moment, is done once."""
