@@ -1,0 +1,26 @@
+// One step as the kernels see it: plain arrays that live for the duration of the step.
+#pragma once
+
+#include <cstdint>
+
+namespace octavo {
+
+// The consecutive tokens that one sequence computes in this step.
+struct BatchRow {
+  int32_t first_token;        // index into the step's tokens
+  int32_t num_tokens;
+  int32_t context_len;        // tokens of this sequence computed before this step
+  const int32_t* block_table; // covers context_len + num_tokens
+};
+
+struct StepBatch {
+  int32_t num_tokens;
+  const int32_t* token_ids;   // [num_tokens]
+  const int32_t* positions;   // [num_tokens]
+  int32_t num_rows;
+  const BatchRow* rows;       // [num_rows]
+  int32_t num_wanted;
+  const int32_t* wanted;      // [num_wanted] token indices whose logits are wanted
+};
+
+}  // namespace octavo

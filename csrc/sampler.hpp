@@ -1,0 +1,72 @@
+// Choosing the next token of one row. The meaning of every field is SamplingSpec in contracts/step.py.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/table.hpp"
+
+namespace octavo {
+
+struct SamplingSpec {
+  float temperature = 0.0f;
+  int32_t top_k = 0;
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  uint64_t seed = 0;
+  float repetition_penalty = 1.0f;
+  float presence_penalty = 0.0f;
+  float frequency_penalty = 0.0f;
+  std::vector<int32_t> bias_token_ids;
+  std::vector<float> bias_values;
+  std::vector<int32_t> allowed_token_ids;
+  std::vector<std::vector<int32_t>> bad_words;
+  int32_t min_tokens = 0;
+  std::vector<int32_t> stop_token_ids;
+  int32_t num_logprobs = -1;
+  int32_t num_prompt_logprobs = -1;
+};
+
+// Log-probabilities at one position: the actual token first, then the best ones in order.
+struct TokenLogprobs {
+  std::vector<int32_t> token_ids;
+  std::vector<float> logprobs;
+  int32_t rank = 0;
+};
+
+// Raw log-probabilities of `token` and the `count` best (ties: lower id first); logits are not changed.
+TokenLogprobs top_logprobs(const KernelTable& kernels, const float* logits, int64_t vocab_size,
+                           int32_t token, int32_t count);
+
+// The sampling state of one row: how often each token occurred, kept only where a penalty needs it.
+class RowSampler {
+ public:
+  // tokens: the known tokens of the row, the first num_prompt of which are the prompt.
+  RowSampler(SamplingSpec spec, const std::vector<int32_t>& tokens, int32_t num_prompt,
+             int64_t vocab_size);
+  ~RowSampler();
+  RowSampler(RowSampler&&) noexcept;
+  RowSampler& operator=(RowSampler&&) noexcept;
+
+  const SamplingSpec& spec() const;
+
+  // Draw the token after `tokens`; its position is tokens.size(). `logits` [vocab_size] is scratch
+  // afterwards. Fills `logprobs` when the spec asks. Throws std::runtime_error when no finite logit is
+  // left or a logit is NaN.
+  int32_t sample(const KernelTable& kernels, float* logits, const std::vector<int32_t>& tokens,
+                 TokenLogprobs* logprobs);
+
+  // Note a token that was appended to the row.
+  void append(int32_t token);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Uniform in [0, 1) from (seed, position): counter-based, no state.
+double uniform(uint64_t seed, int64_t position);
+
+}  // namespace octavo
