@@ -1,18 +1,19 @@
 """Every exception that Octavo raises on purpose.
 
     OctavoError
-    |- InvalidRequestError      the caller's request is wrong: HTTP 400, names the field (also a ValueError)
+    |- InvalidRequestError      the request is wrong: HTTP 400, names the field (also a ValueError)
     |  |- PromptTooLongError    prompt and answer cannot fit the context
     |  `- ModelNotFoundError    no such model is served: HTTP 404
-    |- ConfigError              an option or a combination of options is wrong: exit code 2 (also a ValueError)
-    |  `- DoesNotFitError       the memory plan does not work out; says the numbers and the one flag to change
+    |- ConfigError              an option, or a combination, is wrong: exit code 2 (also a
+    ValueError)
+    |  `- DoesNotFitError       the memory plan fails; says the numbers and the one flag to change
     |- ModelFileError           a model file cannot be used
     |  |- CorruptFileError      truncated, malformed or hostile file
-    |  `- UnsupportedModelError architecture, quantisation or type that we do not have; lists what we do have
+    |  `- UnsupportedModelError architecture, quantisation or type that we lack; lists what we have
     |- DownloadError            a model could not be fetched
     |- RequestFailedError       one request failed inside the engine; the others go on: HTTP 500
-    |- OverloadedError          the queue is full: HTTP 429, or the server is draining: HTTP 503
-    `- EngineDeadError          the engine loop ended; nothing can be served any more: HTTP 503
+    |- OverloadedError          the queue is full: HTTP 429, or the server drains: HTTP 503
+    `- EngineDeadError          the engine loop ended, nothing can be served: HTTP 503
 
 The caller's fault is always one of the first two; an `assert` marks a fault of our own.
 """

@@ -60,7 +60,10 @@ class CacheConfig:
         "auto", "Type of stored keys and values; auto is bfloat16.", choices=KV_DTYPES
     )
     gpu_memory_utilization: float = option(
-        0.9, "Share of the memory that this process may use, on any device.", at_least=0.01, at_most=1
+        0.5,
+        "Share of the machine's or container's memory that this process may use, on any device.",
+        at_least=0.01,
+        at_most=1,
     )
     kv_cache_memory_bytes: int | None = option(
         None, "Exact size of the KV pool; overrides the share.", at_least=1

@@ -1,4 +1,4 @@
-"""option(): a dataclass field with a sentence, a range and choices, and check_options() for them."""
+"""option() makes a dataclass field with a sentence, a range and choices; check_options() checks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OptionInfo:
     on_command_line: bool = True
 
 
-def option(  # noqa: PLR0913 - one keyword per property of an option
+def option(
     default: Any,
     help: str,
     *,

@@ -1,7 +1,7 @@
 """ModelFacts: what a checkpoint says about itself, in neutral words.
 
-Filled by `weights/hf_config.py` from config.json and by `weights/gguf_facts.py` from GGUF keys; the model
-files read nothing else. Names follow Hugging Face's where it has one word for a thing.
+Filled by `weights/hf_config.py` from config.json and by `weights/gguf_facts.py` from GGUF keys; the
+model files read nothing else. Names follow Hugging Face's where it has one word for a thing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class RopeFacts:
     high_freq_factor: float = 4.0  # llama3
     short_factor: tuple[float, ...] = ()  # longrope
     long_factor: tuple[float, ...] = ()  # longrope
-    inv_freq_divisors: tuple[float, ...] = ()  # GGUF `rope_freqs.weight`: divides inv_freq, replaces llama3's formula
+    inv_freq_divisors: tuple[
+        float, ...
+    ] = ()  # GGUF `rope_freqs.weight`: divides inv_freq, replaces llama3's formula
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +68,10 @@ class ModelFacts:
     eos_token_ids: tuple[int, ...] = ()
     bos_token_id: int | None = None
     dtype: str = "float32"  # of unquantised weights in the checkpoint
-    generation_defaults: dict[str, float | int] = field(default_factory=dict)  # generation_config.json
+    # From generation_config.json, where the checkpoint has one.
+    generation_defaults: dict[str, float | int] = field(default_factory=dict)
 
     def window_of(self, layer: int) -> int | None:
-        """Sliding window of a layer in tokens, the current one included; None for full attention."""
-        window = self.sliding_windows[layer] if self.sliding_windows else 0
+        """Sliding window of a layer in tokens, the current one included; None for full
+        attention.""" window = self.sliding_windows[layer] if self.sliding_windows else 0
         return window or None

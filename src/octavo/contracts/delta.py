@@ -20,5 +20,7 @@ class TokenDelta(msgspec.Struct, tag="delta"):
     stop_reason: int | None = None  # the id from `stop_token_ids` that matched
     error: str | None = None  # with finish_reason "error"
     logprobs: list[TokenLogprobs] | None = None  # parallel to `token_ids`
-    prompt_logprobs: list[TokenLogprobs] | None = None  # for the prompt tokens computed in this step
+    prompt_logprobs: list[TokenLogprobs] | None = (
+        None  # for the prompt tokens computed in this step
+    )
     num_cached_tokens: int = 0  # prompt tokens taken from the prefix cache at first admission

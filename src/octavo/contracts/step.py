@@ -67,7 +67,9 @@ class StepPlan(msgspec.Struct, kw_only=True):
     new_rows: list[NewRow] = []
     appended_rows: list[int] = []  # (a) known rows whose block table grows; a row may appear twice
     appended_block_ids: list[int] = []  # (a)
-    copy_from: list[int] = []  # (b) block copies of a write into a shared block, all before computing
+    copy_from: list[
+        int
+    ] = []  # (b) block copies of a write into a shared block, all before computing
     copy_to: list[int] = []  # (b)
     rows: list[int] = []  # (c) rows that compute, each once
     num_tokens: list[int] = []  # (c) at least 1
@@ -81,7 +83,8 @@ class StepPlan(msgspec.Struct, kw_only=True):
 class TokenLogprobs(msgspec.Struct, frozen=True):
     """Log-probabilities at one position: the actual token first, then the best ones in order.
 
-    The actual token may appear again among the best. `rank` is its place in the vocabulary, 1 = best.
+    The actual token may appear again among the best. `rank` is its place in the vocabulary (1 is
+    the best).
     """
 
     token_ids: list[int]
@@ -95,5 +98,9 @@ class StepResult(msgspec.Struct, kw_only=True):
     step_id: int
     sampled: list[int]  # one token id for each True in `StepPlan.samples`, in plan order
     logprobs: dict[int, TokenLogprobs] = {}  # row -> entry, for rows that asked
-    prompt_logprobs: dict[int, list[TokenLogprobs]] = {}  # row -> entries for prompt tokens 1.. in order
-    errors: dict[int, str] = {}  # row -> what went wrong; such a row has a meaningless token in `sampled`
+    prompt_logprobs: dict[
+        int, list[TokenLogprobs]
+    ] = {}  # row -> entries for prompt tokens 1.. in order
+    errors: dict[
+        int, str
+    ] = {}  # row -> what went wrong; such a row has a meaningless token in `sampled`

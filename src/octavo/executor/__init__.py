@@ -1,1 +1,4 @@
-"""Where plans run. `base.py` is the contract; `inline.py` runs in this process; `scripted.py` plays a script."""
+"""Where plans run.
+
+`base.py` is the contract; `inline.py` runs in this process; `scripted.py` plays a script.
+"""

@@ -1,1 +1,4 @@
-"""Things without domain meaning: logging, registries, the clock. Imports nothing of ours but `errors`."""
+"""Things without domain meaning: logging, registries, the clock, the machine.
+
+Imports nothing of ours but `errors`.
+"""

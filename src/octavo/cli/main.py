@@ -1,0 +1,90 @@
+"""octavo: the table of commands, and errors turned into exit codes.
+
+Exit codes: 0 done, 1 it failed, 2 the command line was wrong, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from octavo.errors import ConfigError, InvalidRequestError, OctavoError
+
+COMMANDS = {
+    "serve": ("octavo.cli.serve", "Serve a model over an OpenAI-compatible HTTP API."),
+    "run": ("octavo.cli.run", "Answer one prompt here and now, without a server."),
+    "chat": ("octavo.cli.chat", "Talk to a running server."),
+    "complete": ("octavo.cli.complete", "Let a running server continue texts."),
+    "pull": ("octavo.cli.pull", "Fetch a model into the cache."),
+    "list": ("octavo.cli.list_models", "List the models that are at hand."),
+    "bench": ("octavo.cli.bench", "Measure speed on this machine."),
+    "doctor": ("octavo.cli.doctor", "Report what Octavo sees of this machine."),
+}
+
+Command = Callable[[Sequence[str]], int]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is returned."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0 if words else 2
+    if words[0] in ("-V", "--version", "version"):
+        from octavo.version import version  # noqa: PLC0415 - keeps --help instant
+
+        print(f"octavo {version()}")
+        return 0
+    if words[0] not in COMMANDS:
+        return _fail(f"unknown command {words[0]!r}. {_nearest(words[0])}See octavo --help", code=2)
+    return _run(words[0], words[1:])
+
+
+def usage() -> str:
+    """The text of `octavo --help`."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {text}" for name, (_, text) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: octavo COMMAND [OPTIONS]",
+            "",
+            "LLM inference and serving.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "octavo COMMAND --help tells the options of a command; octavo --version the version.",
+        ]
+    )
+
+
+def _run(name: str, arguments: Sequence[str]) -> int:
+    try:
+        command: Command = import_module(COMMANDS[name][0]).run
+        return command(arguments)
+    except (ConfigError, InvalidRequestError) as error:
+        return _fail(str(error), code=2)
+    except OctavoError as error:
+        return _fail(str(error), code=1)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has gone; nothing more to say
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _fail(message: str, *, code: int) -> int:
+    print(f"octavo: {message}", file=sys.stderr)
+    return code
+
+
+def _nearest(word: str) -> str:
+    import difflib  # noqa: PLC0415 - keeps --help instant
+
+    near = difflib.get_close_matches(word, COMMANDS, n=1)
+    return f"Did you mean {near[0]!r}? " if near else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

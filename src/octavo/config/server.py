@@ -1,0 +1,42 @@
+"""Options of the HTTP server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from octavo.config.field import check_options, option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """Where to listen, whom to let in, and how to present the model."""
+
+    host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 for every interface.")
+    port: int = option(8000, "Port to listen on; 0 takes a free one.", at_least=0, at_most=65535)
+    uds: str | None = option(None, "Path of a Unix socket to listen on instead of a port.")
+    api_key: tuple[str, ...] = option(
+        (), "Keys that clients may present; none: no key is asked for."
+    )
+    served_model_name: tuple[str, ...] = option(
+        (), "Names of the model in the API; default: its own."
+    )
+    chat_template: str | None = option(None, "Jinja file, or the template itself.")
+    root_path: str = option("", "Path prefix under which a proxy serves us.")
+    max_body_bytes: int = option(8 * 2**20, "Largest request body.", at_least=1024)
+    max_queued_requests: int | None = option(
+        None, "Requests that may wait; beyond it the answer is 429. Default: no bound.", at_least=1
+    )
+    shutdown_timeout: float = option(
+        30.0, "Seconds that running requests get after SIGTERM.", at_least=0, at_most=86400
+    )
+    enable_prompt_tokens_details: bool = option(
+        False, "Report cached prompt tokens in `usage.prompt_tokens_details`."
+    )
+    enable_force_include_usage: bool = option(
+        False, "Send usage in streams that did not ask for it."
+    )
+    enable_request_id_headers: bool = option(False, "Echo X-Request-Id in the answer.")
+    disable_log_stats: bool = option(False, "No statistics line every 10 seconds.")
+
+    def __post_init__(self) -> None:
+        check_options(self)
