@@ -72,6 +72,6 @@ class ModelFacts:
     generation_defaults: dict[str, float | int] = field(default_factory=dict)
 
     def window_of(self, layer: int) -> int | None:
-        """Sliding window of a layer in tokens, the current one included; None for full
-        attention.""" window = self.sliding_windows[layer] if self.sliding_windows else 0
+        """Sliding window of a layer in tokens, the current one included; None: full attention."""
+        window = self.sliding_windows[layer] if self.sliding_windows else 0
         return window or None

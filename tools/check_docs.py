@@ -1,0 +1,92 @@
+"""Checks that documents tell the truth: back-quoted paths, flags and symbols in *.md exist.
+
+A back-quoted word counts as a path when it holds a slash or ends in a source suffix, as a flag when it
+starts with two dashes, and as an environment variable when it starts with OCTAVO_. Links between
+documents must lead somewhere. The project's text must not carry places of one machine.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PATH_SUFFIXES = (".py", ".md", ".hpp", ".cpp", ".toml", ".json", ".txt", ".jinja")
+ROOTS = (ROOT, ROOT / "src" / "octavo", ROOT / "csrc")
+CODE = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+FOREIGN = re.compile(r"(?<![\w./~])/(work|farm|root|home)/")
+
+
+def documents() -> list[Path]:
+    """Every Markdown file of the project."""
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def known_flags() -> set[str]:
+    """Every --flag that the sources define or mention."""
+    sys.path.insert(0, str(ROOT / "src"))
+    from octavo.config import engine, server  # noqa: PLC0415 - the path is set up just above
+    from octavo.config.field import flag_name  # noqa: PLC0415
+
+    configs = (engine.ModelConfig, engine.CacheConfig, engine.SchedulerConfig, server.ServerConfig)
+    flags = {flag_name(name) for config in configs for name in config.__dataclass_fields__}
+    for path in (ROOT / "src" / "octavo" / "cli").glob("*.py"):
+        flags.update(re.findall(r"--[a-z][a-z0-9-]+", path.read_text(encoding="utf-8")))
+    return flags
+
+
+def known_variables() -> set[str]:
+    """Every OCTAVO_ variable in the sources."""
+    found: set[str] = set()
+    for path in [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
+        found.update(re.findall(r"OCTAVO_[A-Z_]+", path.read_text(encoding="utf-8")))
+    return found
+
+
+def faults(path: Path, flags: set[str], variables: set[str]) -> Iterator[str]:
+    """What one document claims that is not so."""
+    name = path.relative_to(ROOT).as_posix()
+    text = path.read_text(encoding="utf-8")
+    if FOREIGN.search(text):
+        yield f"{name}: names a place of one machine"
+    prose = FENCE.sub("", text)
+    for word in CODE.findall(prose):
+        if word.startswith("--"):
+            flag = re.split(r"[ =]", word)[0]
+            if flag.removeprefix("--no-") != flag:
+                flag = "--" + flag.removeprefix("--no-")
+            if flag not in flags:
+                yield f"{name}: flag `{word}` does not exist"
+        elif re.fullmatch(r"OCTAVO_[A-Z_]+", word):
+            if word not in variables:
+                yield f"{name}: variable `{word}` does not exist"
+        elif is_path(word) and not any((root / word).exists() for root in ROOTS):
+            yield f"{name}: `{word}` does not exist"
+    for target in LINK.findall(prose):
+        if "://" not in target and not (path.parent / target).exists():
+            yield f"{name}: link to {target} leads nowhere"
+
+
+def is_path(word: str) -> bool:
+    """Whether a back-quoted word is meant as a file or folder of the project."""
+    if not re.fullmatch(r"[\w.][\w./-]*", word):
+        return False
+    if word.endswith(PATH_SUFFIXES):
+        return "/" in word or (ROOT / "src" / "octavo" / word).exists()
+    return word.endswith("/") and word.count("/") >= 1
+
+
+def main() -> int:
+    """Print every fault; 1 if there was any."""
+    flags, variables = known_flags(), known_variables()
+    found = [fault for path in documents() for fault in faults(path, flags, variables)]
+    print("\n".join(found) if found else f"docs: {len(documents())} documents agree with the sources")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
