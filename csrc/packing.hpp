@@ -4,15 +4,30 @@
 // same columns of all eight rows and no inner loop needs a shuffle across lanes. Panels are consumed in
 // groups of kGroup (32) columns. Numbers keep their own width: nothing is expanded in memory.
 //
-//   F32          [col][8 rows]
-//   BF16, F16    [col / 2][8 rows][2 cols]        (odd last column padded with zero)
-//   Q4_0, Q4_1   per group: 8 fp16 d (, 8 fp16 m), 4 x 32 B; byte row * 4 + i of vector j holds column
-//                4j + i in the low and 16 + 4j + i in the high nibble
-//   Q5_0, Q5_1   as Q4, then 8 x uint32: bit c is the fifth bit of column c of that row
-//   Q8_0         per group: 8 fp16 d, 8 x 32 B; byte row * 4 + i of vector j holds column 4j + i
-//   K-quants     per super-block of 256: the super-block numbers of 8 rows, then the groups alike
+//   F32    [col][8 rows]
+//   F16    [col][8 rows]
+//   BF16   [col / 2][8 rows][2 cols]      (odd last column padded with zero)
 //
-// The order of bytes within a group is the one that integer dot products over four columns want as well.
+// Quantised types are sequences of groups. A group starts with its numbers per row, followed by vectors of
+// 32 bytes, four for each row. "Nibbles" are four vectors; byte row * 4 + i of vector j holds column 4j + i
+// in its low and 16 + 4j + i in its high half.
+//
+//   Q4_0   8 fp16 d, nibbles
+//   Q4_1   8 fp16 d, 8 fp16 m, nibbles
+//   Q5_0   8 fp16 d, nibbles, 8 uint32    bit 8i + k is the fifth bit of column 4k + i
+//   Q5_1   8 fp16 d, 8 fp16 m, nibbles, 8 uint32
+//   Q8_0   8 fp16 d, 8 vectors            byte row * 4 + i of vector k holds column 4k + i
+//
+// The K-quants are sequences of super-blocks of 256 columns: numbers for the whole super-block, then eight
+// groups. Their 6-bit scales are unpacked to bytes.
+//
+//   Q4_K   8 fp16 d, 8 fp16 dmin; per group: 8 uint8 scale, 8 uint8 min, nibbles
+//   Q5_K   8 fp16 d, 8 fp16 dmin; per group: 8 uint8 scale, 8 uint8 min, nibbles, 8 uint32 as Q5_0
+//   Q6_K   8 fp16 d; per group: 8 int8 scale of columns 0..15, 8 int8 scale of columns 16..31, nibbles,
+//          two vectors: bits 8i + 2k of vector h are the upper two bits of column 16h + 4k + i
+//
+// In every group the four bytes that a row has in one vector belong to four consecutive columns: the order
+// that integer dot products want as well.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +35,33 @@
 #include "types.hpp"
 
 namespace octavo {
+
+// Sizes of a stored type. A panel of float type takes panel_header + columns * panel_group bytes (group =
+// one column); of a quantised type, per block: panel_header + (block / kGroup) * panel_group bytes.
+struct PanelLayout {
+  int64_t block;         // elements of a row that are stored together: 1, 32 or 256
+  int64_t file_block;    // bytes of such a block of one row in the model file
+  int64_t panel_header;  // bytes in front of the groups of a block, for eight rows
+  int64_t panel_group;   // bytes of a group for eight rows
+};
+
+// In kernels only in constant expressions (see simd/vec.hpp).
+constexpr PanelLayout panel_layout(WeightType type) {
+  switch (type) {
+    case WeightType::F32: return {1, 4, 0, 32};
+    case WeightType::F16: return {1, 2, 0, 16};
+    case WeightType::BF16: return {1, 2, 0, 16};
+    case WeightType::Q4_0: return {32, 18, 0, 16 + 128};
+    case WeightType::Q4_1: return {32, 20, 0, 32 + 128};
+    case WeightType::Q5_0: return {32, 22, 0, 16 + 128 + 32};
+    case WeightType::Q5_1: return {32, 24, 0, 32 + 128 + 32};
+    case WeightType::Q8_0: return {32, 34, 0, 16 + 256};
+    case WeightType::Q4_K: return {256, 144, 32, 16 + 128};
+    case WeightType::Q5_K: return {256, 176, 32, 16 + 128 + 32};
+    case WeightType::Q6_K: return {256, 210, 16, 16 + 128 + 64};
+  }
+  return {0, 0, 0, 0};
+}
 
 // Bytes of `cols` elements of one row in the model file; cols must be a multiple of the type's block.
 int64_t file_row_bytes(WeightType type, int64_t cols);
@@ -30,11 +72,9 @@ int64_t block_elements(WeightType type);
 // Bytes of one panel of `cols` columns, rounded up to 64.
 int64_t panel_bytes(WeightType type, int64_t cols);
 
-// The type in which a tensor of `stored` type is kept when the user asks for `wanted` (a float type), or
-// the stored type itself for quantised tensors.
-//
 // Write panels [panel_begin, panel_end) of a matrix. `source` is row-major in the file's type `from`;
-// `to` equals `from`, or both are float types. `row_order` maps output row -> source row, null = same.
+// `to` equals `from`, or both are float types (rounded to nearest even). `row_order` maps output row ->
+// source row, null = same. Rows that the last panel lacks become zero.
 struct PackArgs {
   const uint8_t* source;
   WeightType from, to;

@@ -1,7 +1,7 @@
 """Checks that documents tell the truth: back-quoted paths, flags and symbols in *.md exist.
 
-A back-quoted word counts as a path when it holds a slash or ends in a source suffix, as a flag when it
-starts with two dashes, and as an environment variable when it starts with OCTAVO_. Links between
+A back-quoted word counts as a path when it holds a slash or ends in a source suffix, as a flag when
+it starts with two dashes, and as an environment variable when it starts with OCTAVO_. Links between
 documents must lead somewhere. The project's text must not carry places of one machine.
 """
 
@@ -84,7 +84,9 @@ def main() -> int:
     """Print every fault; 1 if there was any."""
     flags, variables = known_flags(), known_variables()
     found = [fault for path in documents() for fault in faults(path, flags, variables)]
-    print("\n".join(found) if found else f"docs: {len(documents())} documents agree with the sources")
+    print(
+        "\n".join(found) if found else f"docs: {len(documents())} documents agree with the sources"
+    )
     return 1 if found else 0
 
 

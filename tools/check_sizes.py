@@ -36,7 +36,7 @@ def faults(path: Path) -> Iterator[str]:
             continue
         length = (node.end_lineno or node.lineno) - node.lineno + 1
         if length > MAX_FUNCTION_LINES:
-            yield f"{name}:{node.lineno}: {node.name} has {length} lines, at most {MAX_FUNCTION_LINES}"
+            yield f"{name}:{node.lineno}: {node.name} has {length} lines of {MAX_FUNCTION_LINES}"
         positional = len(node.args.posonlyargs) + len(node.args.args)
         if positional > MAX_PARAMETERS:
             yield f"{name}:{node.lineno}: {node.name} has {positional} positional parameters"

@@ -27,7 +27,7 @@ class ServerConfig:
         None, "Requests that may wait; beyond it the answer is 429. Default: no bound.", at_least=1
     )
     shutdown_timeout: float = option(
-        30.0, "Seconds that running requests get after SIGTERM.", at_least=0, at_most=86400
+        5.0, "Seconds that running requests get after SIGTERM.", at_least=0, at_most=86400
     )
     enable_prompt_tokens_details: bool = option(
         False, "Report cached prompt tokens in `usage.prompt_tokens_details`."

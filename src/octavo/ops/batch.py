@@ -1,7 +1,7 @@
 """StepBatch: one step as the ops see it, for back ends that run an op at a time.
 
-The native program keeps the same facts in its own arrays; tests build a StepBatch by hand to compare
-the eager native ops with the reference.
+The native program keeps the same facts in its own arrays; tests build a StepBatch by hand to
+compare the eager native ops with the reference.
 """
 
 from __future__ import annotations

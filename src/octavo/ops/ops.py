@@ -1,9 +1,10 @@
 """Ops: the arithmetic of a decoder, as a model file sees it.
 
-`T` is whatever a back end hands around: a buffer of a program while it is recorded, a tensor while it
-runs. All activations are float32, `[num_tokens, width]`, one row per token of the step in plan order;
-after `wanted_rows` one row per position whose logits are wanted. Which token sits at which position
-of which sequence, and where its KV blocks lie, is the back end's knowledge: a model never sees it.
+`T` is whatever a back end hands around: a buffer of a program while it is recorded, a tensor while
+it runs. All activations are float32, `[num_tokens, width]`, one row per token of the step in plan
+order; after `wanted_rows` one row per position whose logits are wanted. Which token sits at which
+position of which sequence, and where its KV blocks lie, is the back end's knowledge: a model never
+sees it.
 
 Batch invariance: every op computes a row from that row (and, for attention, that sequence's cache)
 alone, in an order of operations that does not depend on how many rows there are, on where a prompt
@@ -59,7 +60,8 @@ class Ops(Protocol[T]):
     def rotary(self, x: T, table: RopeTable, head_dim: int) -> T:
         """Rotate the first `table.rotary_dim` columns of each head by the row's position.
 
-        Halves style: column i pairs with i + rotary_dim / 2 (Su et al. 2021, as GPT-NeoX lays it out).
+        Halves style: column i pairs with i + rotary_dim / 2 (Su et al. 2021, as GPT-NeoX lays it
+        out).
         """
 
     def attention(self, q: T, k: T, v: T, spec: AttentionSpec) -> T:

@@ -8,7 +8,8 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """A matrix [out_features, in_features], possibly several checkpoint tensors on top of each other.
+    """A matrix [out_features, in_features], possibly several checkpoint tensors on top of each
+    other.
 
     `handle` belongs to the back end that made it.
     """
@@ -39,13 +40,15 @@ class Vector:
 class Weights(Protocol):
     """What a model's constructor is given. Names are Hugging Face's without the ending `.weight`.
 
-    A missing tensor or a wrong shape raises CorruptFileError with the name. Asking marks a tensor as
-    used; the loader lists those that nobody asked for.
+    A missing tensor or a wrong shape raises CorruptFileError with the name. Asking marks a tensor
+    as used; the loader lists those that nobody asked for.
     """
 
     def embedding(self, name: str, vocab_size: int, hidden_size: int) -> Embedding: ...
 
-    def linear(self, names: list[str], out_features: list[int], in_features: int, *, bias: bool = False) -> Linear:
+    def linear(
+        self, names: list[str], out_features: list[int], in_features: int, *, bias: bool = False
+    ) -> Linear:
         """`names` stacked row-wise into one matrix; with `bias`, `<name>.bias` of each as well."""
 
     def tied_linear(self, embedding: Embedding) -> Linear:

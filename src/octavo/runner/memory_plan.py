@@ -113,8 +113,8 @@ def _refusal(plan: MemoryPlan, cache: CacheConfig) -> str:
     if not limit:
         limit = (
             f"{format_bytes(plan.usable_bytes)} usable (--gpu-memory-utilization "
-            f"{cache.gpu_memory_utilization:g} of {format_bytes(plan.limit_bytes)}, or what is free "
-            f"now) minus weights {format_bytes(plan.weights_bytes)} minus workspace "
+            f"{cache.gpu_memory_utilization:g} of {format_bytes(plan.limit_bytes)}, or what is "
+            f"free now) minus weights {format_bytes(plan.weights_bytes)} minus workspace "
             f"{format_bytes(plan.workspace_bytes)}"
         )
     fix = "Use a smaller model, or give this process more memory"

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
-from octavo.config.model_facts import ModelFacts
 from octavo.text.tokenizer import Tokenizer
+
+from octavo.config.model_facts import ModelFacts
 
 
 class WeightType(IntEnum):

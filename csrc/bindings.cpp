@@ -1,0 +1,432 @@
+// The Python module octavo._native: the only file that sees Python.
+//
+// Converts and checks what comes from Python; everything that takes time runs without the GIL. The
+// signatures are in src/octavo/_native.pyi. std::invalid_argument becomes ValueError,
+// std::runtime_error RuntimeError.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <stdexcept>
+
+#include "dispatch.hpp"
+#include "forward.hpp"
+#include "kv_pool.hpp"
+#include "packing.hpp"
+#include "program.hpp"
+#include "session.hpp"
+#include "threads.hpp"
+#include "weights.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace octavo {
+namespace {
+
+using Ints = std::vector<int32_t>;
+
+// The bytes of an object with the buffer protocol, for as long as this lives. Needs the GIL at both ends.
+class Bytes {
+ public:
+  explicit Bytes(const nb::object& object, int flags = PyBUF_SIMPLE) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) nb::raise_python_error();
+  }
+  ~Bytes() { PyBuffer_Release(&view_); }
+  Bytes(const Bytes&) = delete;
+  Bytes& operator=(const Bytes&) = delete;
+
+  uint8_t* data() const { return static_cast<uint8_t*>(view_.buf); }
+  int64_t size() const { return view_.len; }
+
+  float* floats(int64_t count) const {
+    if (view_.len != count * static_cast<int64_t>(sizeof(float))) {
+      throw std::invalid_argument("expected " + std::to_string(count) + " float32, got " +
+                                  std::to_string(view_.len) + " bytes");
+    }
+    return static_cast<float*>(view_.buf);
+  }
+
+ private:
+  Py_buffer view_;
+};
+
+std::vector<float> copy_floats(const nb::object& buffer) {
+  const Bytes bytes(buffer);
+  const int64_t count = bytes.size() / static_cast<int64_t>(sizeof(float));
+  const float* first = bytes.floats(count);
+  return std::vector<float>(first, first + count);
+}
+
+WeightType weight_type(int32_t value) {
+  const WeightType type = static_cast<WeightType>(value);
+  if (panel_layout(type).block == 0) {
+    throw std::invalid_argument("no weight type " + std::to_string(value));
+  }
+  return type;
+}
+
+KvType kv_type(int32_t value) {
+  const KvType type = static_cast<KvType>(value);
+  if (type != KvType::F32 && type != KvType::F16 && type != KvType::BF16) {
+    throw std::invalid_argument("no KV type " + std::to_string(value));
+  }
+  return type;
+}
+
+nb::tuple to_python(const TokenLogprobs& entry) {
+  return nb::make_tuple(entry.token_ids, entry.logprobs, entry.rank);
+}
+
+nb::list to_python(const std::vector<RowLogprobs>& entries) {
+  nb::list list;
+  for (const RowLogprobs& entry : entries) {
+    list.append(nb::make_tuple(entry.row, to_python(entry.entry)));
+  }
+  return list;
+}
+
+nb::tuple to_python(const StepOutput& output) {
+  nb::list errors;
+  for (const RowError& error : output.errors) {
+    errors.append(nb::make_tuple(error.row, error.what));
+  }
+  return nb::make_tuple(output.sampled, to_python(output.logprobs),
+                        to_python(output.prompt_logprobs), errors, output.seconds);
+}
+
+// ---- Eager runs: a batch by hand, without a session ------------------------------------------------
+
+// (first_token, num_tokens, context_len, block_ids)
+using RowTuple = std::tuple<int32_t, int32_t, int32_t, Ints>;
+
+void require(bool condition, const char* what) {
+  if (!condition) throw std::invalid_argument(what);
+}
+
+void check_row(const Forward& forward, const RowTuple& row, size_t num_tokens) {
+  const auto& [first, count, context, blocks] = row;
+  require(first >= 0 && count >= 1 && context >= 0, "a row has a negative size");
+  require(static_cast<size_t>(first) + static_cast<size_t>(count) <= num_tokens,
+          "a row has tokens outside the batch");
+  const int64_t covered = static_cast<int64_t>(blocks.size()) * forward.kv().block_size();
+  require(int64_t{context} + count <= covered, "a row's block table is too short");
+  for (const int32_t block : blocks) {
+    require(block >= 0 && block < forward.kv().num_blocks(), "a row has a block outside the pool");
+  }
+}
+
+void run_batch(Forward& forward, const Ints& token_ids, const Ints& positions,
+               const std::vector<RowTuple>& rows, const Ints& wanted) {
+  const Program& program = forward.program();
+  require(token_ids.size() == positions.size(), "token_ids and positions must be equally long");
+  require(static_cast<int64_t>(token_ids.size()) <= program.capacity(Rows::Tokens) &&
+              static_cast<int64_t>(wanted.size()) <= program.capacity(Rows::Wanted),
+          "the batch is larger than the program");
+  std::vector<BatchRow> batch_rows;
+  for (const RowTuple& row : rows) {
+    check_row(forward, row, token_ids.size());
+    const auto& [first, count, context, blocks] = row;
+    batch_rows.push_back({first, count, context, blocks.data()});
+  }
+  for (const int32_t token : wanted) {
+    require(token >= 0 && static_cast<size_t>(token) < token_ids.size(),
+            "a wanted token is outside the batch");
+  }
+  StepBatch batch{};
+  batch.num_tokens = static_cast<int32_t>(token_ids.size());
+  batch.token_ids = token_ids.data();
+  batch.positions = positions.data();
+  batch.num_rows = static_cast<int32_t>(batch_rows.size());
+  batch.rows = batch_rows.data();
+  batch.num_wanted = static_cast<int32_t>(wanted.size());
+  batch.wanted = wanted.data();
+  const Share slice{0, batch.num_wanted};
+  forward.threads().run([&](int thread) {
+    forward.run_tokens(batch, thread);
+    forward.threads().barrier();
+    forward.run_wanted(batch, slice, thread);
+  });
+}
+
+void write_rows(Forward& forward, const View& view, Rows rows, const nb::object& values) {
+  forward.program().check_view(view, rows);
+  const Bytes bytes(values);
+  const int64_t row_bytes = view.width * static_cast<int64_t>(sizeof(float));
+  const int64_t count = bytes.size() / row_bytes;
+  require(bytes.size() % row_bytes == 0 && count <= forward.program().capacity(rows),
+          "the values are not whole rows, or too many");
+  for (int64_t row = 0; row < count; ++row) {
+    std::memcpy(forward.arena() + view.offset + row * view.stride, bytes.data() + row * row_bytes,
+                static_cast<size_t>(row_bytes));
+  }
+}
+
+nb::bytes read_rows(Forward& forward, const View& view, Rows rows, int64_t count) {
+  forward.program().check_view(view, rows);
+  require(count >= 0 && count <= forward.program().capacity(rows), "too many rows");
+  std::vector<float> values(static_cast<size_t>(count * view.width));
+  for (int64_t row = 0; row < count; ++row) {
+    std::memcpy(values.data() + row * view.width, forward.arena() + view.offset + row * view.stride,
+                static_cast<size_t>(view.width) * sizeof(float));
+  }
+  return nb::bytes(values.data(), values.size() * sizeof(float));
+}
+
+// ---- The module, class by class --------------------------------------------------------------------
+
+void bind_machine(nb::module_& module) {
+  nb::class_<KernelTable>(module, "Kernels").def_prop_ro("name", [](const KernelTable& table) {
+    return std::string(table.name);
+  });
+  module.def("available_isas", &available_isas);
+  module.def("find_kernels", &find_kernels, "isa"_a, nb::rv_policy::reference);
+
+  nb::class_<ThreadPool>(module, "ThreadPool")
+      .def(nb::init<int, bool>(), "num_threads"_a, "pin"_a)
+      .def_prop_ro("num_threads", &ThreadPool::num_threads);
+}
+
+void bind_weights(nb::module_& module) {
+  nb::class_<Weights>(module, "Weights")
+      .def(nb::init<>())
+      .def(
+          "add_matrix",
+          [](Weights& weights, int64_t cols, const std::vector<std::pair<int32_t, int64_t>>& from) {
+            std::vector<std::pair<WeightType, int64_t>> sources;
+            for (const auto& [type, rows] : from) sources.emplace_back(weight_type(type), rows);
+            return weights.add_matrix(cols, sources);
+          },
+          "cols"_a, "sources"_a)
+      .def("allocate", &Weights::allocate)
+      .def(
+          "fill",
+          [](Weights& weights, ThreadPool& threads, int32_t matrix, int32_t source, int32_t type,
+             const nb::object& data, int32_t interleaved_heads) {
+            const Bytes bytes(data);
+            const nb::gil_scoped_release release;
+            weights.fill(threads, matrix, source, weight_type(type), bytes.data(), bytes.size(),
+                         interleaved_heads);
+          },
+          "threads"_a, "matrix"_a, "source"_a, "type"_a, "data"_a, "interleaved_heads"_a)
+      .def(
+          "set_bias",
+          [](Weights& weights, int32_t matrix, const nb::object& values) {
+            weights.set_bias(matrix, copy_floats(values));
+          },
+          "matrix"_a, "values"_a)
+      .def(
+          "add_vector",
+          [](Weights& weights, const nb::object& values) {
+            return weights.add_vector(copy_floats(values));
+          },
+          "values"_a)
+      .def_prop_ro("num_bytes", &Weights::num_bytes);
+}
+
+void bind_kv_pool(nb::module_& module) {
+  using Layers = std::vector<std::pair<int64_t, int64_t>>;
+  const auto shapes = [](const Layers& layers) {
+    std::vector<KvShape> result;
+    for (const auto& [heads, head_dim] : layers) result.push_back({heads, head_dim});
+    return result;
+  };
+  nb::class_<KvPool>(module, "KvPool")
+      .def(
+          "__init__",
+          [shapes](KvPool* self, int32_t type, int64_t num_blocks, int64_t block_size,
+                   const Layers& layers) {
+            new (self) KvPool(kv_type(type), num_blocks, block_size, shapes(layers));
+          },
+          "type"_a, "num_blocks"_a, "block_size"_a, "layers"_a)
+      .def_prop_ro("num_blocks", &KvPool::num_blocks)
+      .def_prop_ro("block_size", &KvPool::block_size)
+      .def_static(
+          "bytes_per_block",
+          [shapes](int32_t type, int64_t block_size, const Layers& layers) {
+            return KvPool::bytes_per_block(kv_type(type), block_size, shapes(layers));
+          },
+          "type"_a, "block_size"_a, "layers"_a);
+}
+
+void bind_program(nb::module_& module) {
+  nb::enum_<Rows>(module, "Rows").value("TOKENS", Rows::Tokens).value("WANTED", Rows::Wanted);
+  nb::enum_<Activation>(module, "Activation")
+      .value("SILU", Activation::Silu)
+      .value("GELU_TANH", Activation::GeluTanh)
+      .value("GELU", Activation::Gelu);
+  nb::class_<View>(module, "View")
+      .def(nb::init<int64_t, int64_t, int64_t>(), "offset"_a, "stride"_a, "width"_a)
+      .def_ro("offset", &View::offset)
+      .def_ro("stride", &View::stride)
+      .def_ro("width", &View::width);
+  nb::class_<Program>(module, "Program")
+      .def(nb::init<std::shared_ptr<const Weights>, int64_t, int64_t, int64_t>(), "weights"_a,
+           "arena_floats"_a, "max_tokens"_a, "wanted_rows"_a)
+      .def("embed", &Program::embed, "rows"_a, "barrier"_a, "table"_a, "scale"_a, "out"_a)
+      .def("linear", &Program::linear, "rows"_a, "barrier"_a, "matrix"_a, "x"_a, "out"_a)
+      .def("norm", &Program::norm, "rows"_a, "barrier"_a, "weight"_a, "eps"_a, "x"_a, "out"_a)
+      .def("rope_table", &Program::rope_table, "rows"_a, "barrier"_a, "inv_freq"_a, "factor"_a,
+           "out"_a)
+      .def("rotary", &Program::rotary, "rows"_a, "barrier"_a, "x"_a, "table"_a, "head_dim"_a,
+           "out"_a)
+      .def(
+          "attention",
+          [](Program& program, Rows rows, bool barrier, int64_t layer, int64_t num_heads,
+             int64_t num_kv_heads, int64_t head_dim, float scale, int64_t window, float soft_cap,
+             View q, View k, View v, View out) {
+            program.attention(rows, barrier,
+                              {layer, num_heads, num_kv_heads, head_dim, scale, window, soft_cap,
+                               q, k, v, out});
+          },
+          "rows"_a, "barrier"_a, "layer"_a, "num_heads"_a, "num_kv_heads"_a, "head_dim"_a,
+          "scale"_a, "window"_a, "soft_cap"_a, "q"_a, "k"_a, "v"_a, "out"_a)
+      .def("gated", &Program::gated, "rows"_a, "barrier"_a, "activation"_a, "x"_a, "out"_a)
+      .def("activation", &Program::activation, "rows"_a, "barrier"_a, "activation"_a, "x"_a,
+           "out"_a)
+      .def("add", &Program::add, "rows"_a, "barrier"_a, "a"_a, "b"_a, "out"_a)
+      .def("scale", &Program::scale, "rows"_a, "barrier"_a, "factor"_a, "x"_a, "out"_a)
+      .def("soft_cap", &Program::soft_cap, "rows"_a, "barrier"_a, "cap"_a, "x"_a, "out"_a)
+      .def("wanted_rows", &Program::wanted_rows, "rows"_a, "barrier"_a, "x"_a, "out"_a)
+      .def("set_logits", &Program::set_logits, "logits"_a);
+}
+
+void bind_forward(nb::module_& module) {
+  nb::class_<Forward>(module, "Forward")
+      .def(
+          "__init__",
+          [](Forward* self, std::shared_ptr<const Program> program, const KernelTable& kernels,
+             std::shared_ptr<ThreadPool> threads, std::shared_ptr<const KvPool> kv,
+             int64_t max_rows, int64_t max_len) {
+            new (self) Forward(std::move(program), kernels, std::move(threads), std::move(kv),
+                               {max_rows, max_len});
+          },
+          "program"_a, "kernels"_a, "threads"_a, "kv"_a, "max_rows"_a, "max_len"_a)
+      .def_static(
+          "workspace_bytes",
+          [](const Program& program, const KernelTable& kernels, int num_threads, int64_t max_rows,
+             int64_t max_len) {
+            return Forward::workspace_bytes(program, kernels, num_threads, {max_rows, max_len});
+          },
+          "program"_a, "kernels"_a, "num_threads"_a, "max_rows"_a, "max_len"_a)
+      .def("run", &run_batch, "token_ids"_a, "positions"_a, "rows"_a, "wanted"_a,
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("write", &write_rows, "view"_a, "rows"_a, "values"_a)
+      .def("read", &read_rows, "view"_a, "rows"_a, "count"_a);
+}
+
+void bind_sampler(nb::module_& module) {
+  nb::class_<SamplingSpec>(module, "SamplingSpec")
+      .def(nb::init<>())
+      .def_rw("temperature", &SamplingSpec::temperature)
+      .def_rw("top_k", &SamplingSpec::top_k)
+      .def_rw("top_p", &SamplingSpec::top_p)
+      .def_rw("min_p", &SamplingSpec::min_p)
+      .def_rw("seed", &SamplingSpec::seed)
+      .def_rw("repetition_penalty", &SamplingSpec::repetition_penalty)
+      .def_rw("presence_penalty", &SamplingSpec::presence_penalty)
+      .def_rw("frequency_penalty", &SamplingSpec::frequency_penalty)
+      .def_rw("bias_token_ids", &SamplingSpec::bias_token_ids)
+      .def_rw("bias_values", &SamplingSpec::bias_values)
+      .def_rw("allowed_token_ids", &SamplingSpec::allowed_token_ids)
+      .def_rw("bad_words", &SamplingSpec::bad_words)
+      .def_rw("min_tokens", &SamplingSpec::min_tokens)
+      .def_rw("stop_token_ids", &SamplingSpec::stop_token_ids)
+      .def_rw("num_logprobs", &SamplingSpec::num_logprobs)
+      .def_rw("num_prompt_logprobs", &SamplingSpec::num_prompt_logprobs);
+}
+
+// For runners that compute logits elsewhere.
+void bind_row_sampler(nb::module_& module) {
+  struct SizedSampler {
+    int64_t vocab_size;
+    RowSampler sampler;
+  };
+  nb::class_<SizedSampler>(module, "RowSampler")
+      .def(
+          "__init__",
+          [](SizedSampler* self, SamplingSpec spec, const Ints& token_ids, int32_t num_prompt,
+             int64_t vocab_size) {
+            new (self) SizedSampler{
+                vocab_size, RowSampler(std::move(spec), token_ids, num_prompt, vocab_size)};
+          },
+          "spec"_a, "token_ids"_a, "num_prompt"_a, "vocab_size"_a)
+      .def(
+          "sample",
+          [](SizedSampler& self, const KernelTable& kernels, const nb::object& logits,
+             const Ints& token_ids) -> std::pair<int32_t, std::optional<nb::tuple>> {
+            const Bytes bytes(logits, PyBUF_WRITABLE);
+            TokenLogprobs entry;
+            const int32_t token = self.sampler.sample(kernels, bytes.floats(self.vocab_size),
+                                                      token_ids, &entry);
+            if (self.sampler.spec().num_logprobs < 0) return {token, std::nullopt};
+            return {token, to_python(entry)};
+          },
+          "kernels"_a, "logits"_a, "token_ids"_a)
+      .def("append",
+           [](SizedSampler& self, int32_t token_id) { self.sampler.append(token_id); },
+           "token_id"_a);
+  module.def(
+      "top_logprobs",
+      [](const KernelTable& kernels, const nb::object& logits, int32_t token_id, int32_t count) {
+        const Bytes bytes(logits);
+        const int64_t size = bytes.size() / static_cast<int64_t>(sizeof(float));
+        require(token_id >= 0 && token_id < size, "the token is outside the logits");
+        return to_python(top_logprobs(kernels, bytes.floats(size), size, token_id, count));
+      },
+      "kernels"_a, "logits"_a, "token_id"_a, "count"_a);
+}
+
+void bind_session(nb::module_& module) {
+  nb::class_<NewRow>(module, "NewRow")
+      .def(
+          "__init__",
+          [](NewRow* self, int32_t row, Ints token_ids, int32_t num_prompt_tokens,
+             int32_t num_computed_tokens, Ints block_ids, SamplingSpec sampling) {
+            new (self) NewRow{row, std::move(token_ids), num_prompt_tokens, num_computed_tokens,
+                              std::move(block_ids), std::move(sampling)};
+          },
+          "row"_a, "token_ids"_a, "num_prompt_tokens"_a, "num_computed_tokens"_a, "block_ids"_a,
+          "sampling"_a);
+  nb::class_<Session>(module, "Session")
+      .def(nb::init<std::shared_ptr<Forward>, int64_t, int64_t>(), "forward"_a, "max_rows"_a,
+           "max_len"_a)
+      .def(
+          "step",
+          [](Session& session, Ints freed_rows, std::vector<NewRow> new_rows, Ints appended_rows,
+             Ints appended_block_ids, Ints copy_from, Ints copy_to, Ints rows, Ints num_tokens,
+             std::vector<bool> samples) {
+            StepOutput output;
+            {
+              const nb::gil_scoped_release release;
+              output = session.step({std::move(freed_rows), std::move(new_rows),
+                                     std::move(appended_rows), std::move(appended_block_ids),
+                                     std::move(copy_from), std::move(copy_to), std::move(rows),
+                                     std::move(num_tokens), std::move(samples)});
+            }
+            return to_python(output);
+          },
+          "freed_rows"_a, "new_rows"_a, "appended_rows"_a, "appended_block_ids"_a, "copy_from"_a,
+          "copy_to"_a, "rows"_a, "num_tokens"_a, "samples"_a);
+}
+
+}  // namespace
+}  // namespace octavo
+
+NB_MODULE(_native, module) {
+  // A thread that still holds an engine when the interpreter ends is no fault worth a report.
+  nb::set_leak_warnings(false);
+  octavo::bind_machine(module);
+  octavo::bind_weights(module);
+  octavo::bind_kv_pool(module);
+  octavo::bind_program(module);
+  octavo::bind_forward(module);
+  octavo::bind_sampler(module);
+  octavo::bind_row_sampler(module);
+  octavo::bind_session(module);
+}

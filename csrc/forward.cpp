@@ -1,0 +1,289 @@
+#include "forward.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+namespace octavo {
+namespace {
+
+constexpr int64_t kLineFloats = 16;  // a cache line, so that threads do not share one
+
+int64_t round_to_line(int64_t floats) {
+  return (floats + kLineFloats - 1) / kLineFloats * kLineFloats;
+}
+
+// Scratch of one thread: the most that any linear operation of the program asks for.
+int64_t scratch_floats(const Program& program, const KernelTable& kernels) {
+  int64_t floats = 0;
+  for (const std::vector<Op>* ops : {&program.token_ops(), &program.wanted_ops()}) {
+    for (const Op& op : *ops) {
+      const LinearOp* linear = std::get_if<LinearOp>(&op.body);
+      if (linear == nullptr) continue;
+      floats = std::max(floats, kernels.linear_scratch_floats(linear->matrix->cols));
+    }
+  }
+  return round_to_line(floats);
+}
+
+int64_t partial_floats(const Program& program, const KernelTable& kernels,
+                       const StepLimits& limits) {
+  int64_t floats = 0;
+  for (const Op& op : program.token_ops()) {
+    const AttentionOp* attention = std::get_if<AttentionOp>(&op.body);
+    if (attention == nullptr) continue;
+    floats = std::max(floats, kernels.attention_partial_floats(
+                                  program.capacity(Rows::Tokens), limits.max_rows, limits.max_len,
+                                  attention->num_heads, attention->head_dim));
+  }
+  return floats;
+}
+
+ElementArgs element_args(const Share& rows, int64_t size) {
+  ElementArgs args{};
+  args.size = size;
+  args.begin = rows.begin;
+  args.end = rows.end;
+  return args;
+}
+
+}  // namespace
+
+Forward::Forward(std::shared_ptr<const Program> program, const KernelTable& kernels,
+                 std::shared_ptr<ThreadPool> threads, std::shared_ptr<const KvPool> kv,
+                 const StepLimits& limits)
+    : program_(std::move(program)),
+      kernels_(kernels),
+      threads_(std::move(threads)),
+      kv_(std::move(kv)),
+      scratch_floats_(scratch_floats(*program_, kernels)) {
+  const std::vector<KvShape>& needed = program_->kv_shapes();
+  for (size_t layer = 0; layer < needed.size(); ++layer) {
+    if (needed[layer].num_kv_heads == 0) continue;
+    const bool fits = layer < kv_->shapes().size() &&
+                      kv_->shapes()[layer].num_kv_heads == needed[layer].num_kv_heads &&
+                      kv_->shapes()[layer].head_dim == needed[layer].head_dim;
+    if (!fits) throw std::invalid_argument("the layers of the KV pool are not the program's");
+  }
+  const int64_t float_bytes = sizeof(float);
+  arena_ = Memory(program_->arena_floats() * float_bytes);
+  scratch_ = Memory(scratch_floats_ * threads_->num_threads() * float_bytes);
+  partials_ = Memory(partial_floats(*program_, kernels, limits) * float_bytes);
+}
+
+int64_t Forward::workspace_bytes(const Program& program, const KernelTable& kernels,
+                                 int num_threads, const StepLimits& limits) {
+  const int64_t floats = program.arena_floats() + scratch_floats(program, kernels) * num_threads +
+                         partial_floats(program, kernels, limits);
+  return floats * static_cast<int64_t>(sizeof(float));
+}
+
+void Forward::run_tokens(const StepBatch& batch, int thread) {
+  run(program_->token_ops(), {batch, batch.num_tokens, nullptr, thread});
+}
+
+void Forward::run_wanted(const StepBatch& batch, const Share& slice, int thread) {
+  run(program_->wanted_ops(),
+      {batch, slice.end - slice.begin, batch.wanted + slice.begin, thread});
+}
+
+void Forward::run(const std::vector<Op>& ops, const Context& context) {
+  for (const Op& op : ops) {
+    if (op.barrier) threads_->barrier();
+    std::visit([&](const auto& body) { execute(body, context); }, op.body);
+  }
+}
+
+void Forward::execute(const EmbedOp& op, const Context& context) {
+  const MatrixPart& part = op.table->parts.front();
+  const Share rows = own_rows(context);
+  EmbedArgs args{};
+  args.type = part.type;
+  args.panels = program_->weights().panels(part);
+  args.panel_bytes = part.panel_bytes;
+  args.rows = part.rows;
+  args.cols = op.table->cols;
+  args.token_ids = context.batch.token_ids;
+  args.scale = op.scale;
+  args.out = at(op.out);
+  args.out_stride = op.out.stride;
+  args.begin = rows.begin;
+  args.end = rows.end;
+  kernels_.embed(args);
+}
+
+// A thread's share is a run of panels, counted over all parts of the matrix.
+void Forward::execute(const LinearOp& op, const Context& context) {
+  if (context.num_rows == 0) return;
+  const Matrix& matrix = *op.matrix;
+  const Share own = share_of(matrix.num_panels(), context.thread, threads_->num_threads());
+  int64_t first_panel = 0;  // of the part, counted over all parts
+  for (const MatrixPart& part : matrix.parts) {
+    const int64_t begin = std::max<int64_t>(own.begin - first_panel, 0);
+    const int64_t end = std::min(own.end - first_panel, part.num_panels());
+    first_panel += part.num_panels();
+    if (begin >= end) continue;
+    LinearArgs args{};
+    args.type = part.type;
+    args.panels = program_->weights().panels(part);
+    args.panel_bytes = part.panel_bytes;
+    args.rows = part.rows;
+    args.cols = matrix.cols;
+    args.x = at(op.x);
+    args.x_stride = op.x.stride;
+    args.num_tokens = context.num_rows;
+    args.out = at(op.out) + part.first_row;
+    args.out_stride = op.out.stride;
+    args.bias = matrix.bias.empty() ? nullptr : matrix.bias.data() + part.first_row;
+    args.panel_begin = begin;
+    args.panel_end = end;
+    args.scratch = scratch_.floats() + scratch_floats_ * context.thread;
+    kernels_.linear(args);
+  }
+}
+
+void Forward::execute(const NormOp& op, const Context& context) {
+  const Share rows = own_rows(context);
+  NormArgs args{};
+  args.x = at(op.x);
+  args.x_stride = op.x.stride;
+  args.out = at(op.out);
+  args.out_stride = op.out.stride;
+  args.weight = op.weight->data();
+  args.size = static_cast<int64_t>(op.weight->size());
+  args.groups = op.x.width / args.size;
+  args.eps = op.eps;
+  args.begin = rows.begin;
+  args.end = rows.end;
+  kernels_.norm(args);
+}
+
+void Forward::execute(const RopeTableOp& op, const Context& context) {
+  const Share rows = own_rows(context);
+  RopeTableArgs args{};
+  args.positions = context.batch.positions;
+  args.inv_freq = op.inv_freq.data();
+  args.rotary_dim = op.out.width;
+  args.factor = op.factor;
+  args.cos_sin = at(op.out);
+  args.begin = rows.begin;
+  args.end = rows.end;
+  kernels_.rope_table(args);
+}
+
+void Forward::execute(const RotaryOp& op, const Context& context) {
+  const Share rows = own_rows(context);
+  RotaryArgs args{};
+  args.x = at(op.x);
+  args.x_stride = op.x.stride;
+  args.out = at(op.out);
+  args.out_stride = op.out.stride;
+  args.cos_sin = at(op.table);
+  args.heads = op.x.width / op.head_dim;
+  args.head_dim = op.head_dim;
+  args.rotary_dim = op.table.width;
+  args.begin = rows.begin;
+  args.end = rows.end;
+  kernels_.rotary(args);
+}
+
+// Keys and values are written row by row; attention reads those of other threads and splits its own
+// work by sequence and head, so the threads meet after the writes and between its two phases.
+void Forward::execute(const AttentionOp& op, const Context& context) {
+  const Share rows = own_rows(context);
+  const KvLayer layer = kv_->layer(op.layer);
+  KvWriteArgs write{};
+  write.kv = layer;
+  write.batch = &context.batch;
+  write.k = at(op.k);
+  write.k_stride = op.k.stride;
+  write.v = at(op.v);
+  write.v_stride = op.v.stride;
+  write.begin = rows.begin;
+  write.end = rows.end;
+  kernels_.kv_write(write);
+  threads_->barrier();
+
+  AttentionArgs args{};
+  args.kv = layer;
+  args.batch = &context.batch;
+  args.q = at(op.q);
+  args.q_stride = op.q.stride;
+  args.out = at(op.out);
+  args.out_stride = op.out.stride;
+  args.num_heads = op.num_heads;
+  args.scale = op.scale;
+  args.window = op.window;
+  args.soft_cap = op.soft_cap;
+  args.partials = partials_.floats();
+  kernels_.attention(args, context.thread, threads_->num_threads());
+  threads_->barrier();
+  kernels_.attention_merge(args, context.thread, threads_->num_threads());
+}
+
+void Forward::execute(const GatedOp& op, const Context& context) {
+  const Share rows = own_rows(context);
+  GatedArgs args{};
+  args.x = at(op.x);
+  args.x_stride = op.x.stride;
+  args.out = at(op.out);
+  args.out_stride = op.out.stride;
+  args.size = op.out.width;
+  args.activation = op.activation;
+  args.begin = rows.begin;
+  args.end = rows.end;
+  kernels_.gated(args);
+}
+
+void Forward::execute(const ActivationOp& op, const Context& context) {
+  ElementArgs args = element_args(own_rows(context), op.out.width);
+  args.a = at(op.x);
+  args.a_stride = op.x.stride;
+  args.out = at(op.out);
+  args.out_stride = op.out.stride;
+  args.activation = op.activation;
+  kernels_.activation(args);
+}
+
+void Forward::execute(const AddOp& op, const Context& context) {
+  ElementArgs args = element_args(own_rows(context), op.out.width);
+  args.a = at(op.a);
+  args.a_stride = op.a.stride;
+  args.b = at(op.b);
+  args.b_stride = op.b.stride;
+  args.out = at(op.out);
+  args.out_stride = op.out.stride;
+  kernels_.add(args);
+}
+
+void Forward::execute(const ScaleOp& op, const Context& context) {
+  ElementArgs args = element_args(own_rows(context), op.out.width);
+  args.a = at(op.x);
+  args.a_stride = op.x.stride;
+  args.out = at(op.out);
+  args.out_stride = op.out.stride;
+  args.factor = op.factor;
+  kernels_.scale(args);
+}
+
+void Forward::execute(const SoftCapOp& op, const Context& context) {
+  ElementArgs args = element_args(own_rows(context), op.out.width);
+  args.a = at(op.x);
+  args.a_stride = op.x.stride;
+  args.out = at(op.out);
+  args.out_stride = op.out.stride;
+  args.factor = op.cap;
+  kernels_.soft_cap(args);
+}
+
+void Forward::execute(const WantedRowsOp& op, const Context& context) {
+  const Share rows = own_rows(context);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const float* from = at(op.x) + context.wanted[row] * op.x.stride;
+    std::memcpy(at(op.out) + row * op.out.stride, from,
+                static_cast<size_t>(op.out.width) * sizeof(float));
+  }
+}
+
+}  // namespace octavo

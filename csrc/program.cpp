@@ -1,0 +1,144 @@
+#include "program.hpp"
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace octavo {
+namespace {
+
+void require(bool condition, const char* what) {
+  if (!condition) throw std::invalid_argument(what);
+}
+
+}  // namespace
+
+Program::Program(std::shared_ptr<const Weights> weights, int64_t arena_floats, int64_t max_tokens,
+                 int64_t wanted_rows)
+    : weights_(std::move(weights)),
+      arena_floats_(arena_floats),
+      max_tokens_(max_tokens),
+      wanted_rows_(wanted_rows) {
+  require(weights_ != nullptr, "a program needs weights");
+  require(arena_floats >= 0 && max_tokens >= 1 && wanted_rows >= 1,
+          "a program needs room for at least one row");
+}
+
+void Program::check_view(const View& view, Rows rows) const {
+  const bool inside = view.offset >= 0 && view.width >= 1 && view.stride >= view.width &&
+                      view.offset + (capacity(rows) - 1) * view.stride + view.width <= arena_floats_;
+  require(inside, "a view leaves the arena");
+}
+
+void Program::append(Rows rows, bool barrier, OpBody body) {
+  std::vector<Op>& ops = rows == Rows::Tokens ? token_ops_ : wanted_ops_;
+  ops.push_back({std::move(body), rows, barrier});
+}
+
+void Program::elementwise(const View& x, const View& out, Rows rows) const {
+  check_view(x, rows);
+  check_view(out, rows);
+  require(x.width == out.width, "an element-wise operation keeps the width");
+}
+
+void Program::embed(Rows rows, bool barrier, int32_t table, float scale, View out) {
+  const Matrix& matrix = weights_->matrix(table);
+  check_view(out, rows);
+  require(rows == Rows::Tokens, "token ids belong to rows of tokens");
+  require(matrix.parts.size() == 1 && matrix.cols == out.width, "embed: table and output differ");
+  append(rows, barrier, EmbedOp{&matrix, scale, out});
+}
+
+void Program::linear(Rows rows, bool barrier, int32_t matrix_id, View x, View out) {
+  const Matrix& matrix = weights_->matrix(matrix_id);
+  check_view(x, rows);
+  check_view(out, rows);
+  require(matrix.cols == x.width && matrix.rows == out.width, "linear: matrix and views differ");
+  append(rows, barrier, LinearOp{&matrix, x, out});
+}
+
+void Program::norm(Rows rows, bool barrier, int32_t weight_id, float eps, View x, View out) {
+  const std::vector<float>& weight = weights_->vector(weight_id);
+  elementwise(x, out, rows);
+  require(!weight.empty() && x.width % static_cast<int64_t>(weight.size()) == 0,
+          "norm: the width is no multiple of the weight's size");
+  append(rows, barrier, NormOp{&weight, eps, x, out});
+}
+
+void Program::rope_table(Rows rows, bool barrier, std::vector<float> inv_freq, float factor,
+                         View out) {
+  check_view(out, rows);
+  require(rows == Rows::Tokens, "positions belong to rows of tokens");
+  require(static_cast<int64_t>(2 * inv_freq.size()) == out.width, "rope_table: wrong width");
+  append(rows, barrier, RopeTableOp{std::move(inv_freq), factor, out});
+}
+
+void Program::rotary(Rows rows, bool barrier, View x, View table, int64_t head_dim, View out) {
+  elementwise(x, out, rows);
+  check_view(table, rows);
+  require(rows == Rows::Tokens, "positions belong to rows of tokens");
+  require(head_dim >= 1 && x.width % head_dim == 0, "rotary: the width is no multiple of a head");
+  require(table.width <= head_dim && table.width % 2 == 0, "rotary: the table is wider than a head");
+  require(table.stride == table.width, "rotary: the table must be contiguous");
+  append(rows, barrier, RotaryOp{x, table, out, head_dim});
+}
+
+void Program::attention(Rows rows, bool barrier, AttentionOp op) {
+  require(rows == Rows::Tokens, "attention belongs to rows of tokens");
+  for (const View* view : {&op.q, &op.k, &op.v, &op.out}) check_view(*view, rows);
+  require(op.layer >= 0 && op.num_heads >= 1 && op.num_kv_heads >= 1 && op.head_dim >= 1 &&
+              op.num_heads % op.num_kv_heads == 0 && op.window >= 0 && op.soft_cap >= 0.0f,
+          "attention: wrong constants");
+  const int64_t q_width = op.num_heads * op.head_dim, kv_width = op.num_kv_heads * op.head_dim;
+  require(op.q.width == q_width && op.out.width == q_width && op.k.width == kv_width &&
+              op.v.width == kv_width,
+          "attention: views and heads differ");
+  const size_t layer = static_cast<size_t>(op.layer);
+  if (layer >= kv_shapes_.size()) kv_shapes_.resize(layer + 1, KvShape{0, 0});
+  require(kv_shapes_[layer].num_kv_heads == 0, "attention: two operations use one layer");
+  kv_shapes_[layer] = {op.num_kv_heads, op.head_dim};
+  append(rows, barrier, op);
+}
+
+void Program::gated(Rows rows, bool barrier, Activation activation, View x, View out) {
+  check_view(x, rows);
+  check_view(out, rows);
+  require(x.width == 2 * out.width, "gated: the input is twice as wide as the output");
+  append(rows, barrier, GatedOp{activation, x, out});
+}
+
+void Program::activation(Rows rows, bool barrier, Activation activation, View x, View out) {
+  elementwise(x, out, rows);
+  append(rows, barrier, ActivationOp{activation, x, out});
+}
+
+void Program::add(Rows rows, bool barrier, View a, View b, View out) {
+  elementwise(a, out, rows);
+  elementwise(b, out, rows);
+  append(rows, barrier, AddOp{a, b, out});
+}
+
+void Program::scale(Rows rows, bool barrier, float factor, View x, View out) {
+  elementwise(x, out, rows);
+  append(rows, barrier, ScaleOp{factor, x, out});
+}
+
+void Program::soft_cap(Rows rows, bool barrier, float cap, View x, View out) {
+  elementwise(x, out, rows);
+  require(cap > 0.0f, "soft_cap: the cap must be positive");
+  append(rows, barrier, SoftCapOp{cap, x, out});
+}
+
+void Program::wanted_rows(Rows rows, bool barrier, View x, View out) {
+  check_view(x, Rows::Tokens);
+  check_view(out, Rows::Wanted);
+  require(rows == Rows::Wanted && x.width == out.width, "wanted_rows: input and output differ");
+  append(rows, barrier, WantedRowsOp{x, out});
+}
+
+void Program::set_logits(View logits) {
+  check_view(logits, Rows::Wanted);
+  logits_ = logits;
+}
+
+}  // namespace octavo

@@ -1,0 +1,152 @@
+// A model's forward pass as a flat list of operations over one arena of float32 buffers.
+//
+// The list is made once, by backends/native in Python, which also decides where each buffer lies and
+// which operations need a barrier before them. Here every operation is checked against the arena and
+// the weights when it is added, so that running it needs no checks.
+//
+// An operation's rows are the tokens of the step, or the rows whose logits are wanted. The operations
+// over tokens run first and once; those over wanted rows run once for each slice of at most
+// `wanted_rows` rows, which keeps the buffer of logits small however many are wanted.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "kernels/table.hpp"
+#include "kv_pool.hpp"
+#include "weights.hpp"
+
+namespace octavo {
+
+enum class Rows : int32_t { Tokens = 0, Wanted = 1 };
+
+// Some columns of a buffer: row r is at arena[offset + r * stride], `width` floats.
+struct View {
+  int64_t offset, stride, width;
+};
+
+struct EmbedOp {
+  const Matrix* table;
+  float scale;
+  View out;
+};
+
+struct LinearOp {
+  const Matrix* matrix;
+  View x, out;
+};
+
+struct NormOp {  // rms_norm: one group; head_norm: one group per head
+  const std::vector<float>* weight;
+  float eps;
+  View x, out;
+};
+
+struct RopeTableOp {
+  std::vector<float> inv_freq;
+  float factor;
+  View out;
+};
+
+struct RotaryOp {
+  View x, table, out;
+  int64_t head_dim;
+};
+
+struct AttentionOp {
+  int64_t layer, num_heads, num_kv_heads, head_dim;
+  float scale;
+  int64_t window;  // 0: all keys
+  float soft_cap;  // 0: none
+  View q, k, v, out;
+};
+
+struct GatedOp {
+  Activation activation;
+  View x, out;
+};
+
+struct ActivationOp {
+  Activation activation;
+  View x, out;
+};
+
+struct AddOp {
+  View a, b, out;
+};
+
+struct ScaleOp {
+  float factor;
+  View x, out;
+};
+
+struct SoftCapOp {
+  float cap;
+  View x, out;
+};
+
+struct WantedRowsOp {  // from rows of tokens to wanted rows
+  View x, out;
+};
+
+using OpBody = std::variant<EmbedOp, LinearOp, NormOp, RopeTableOp, RotaryOp, AttentionOp, GatedOp,
+                            ActivationOp, AddOp, ScaleOp, SoftCapOp, WantedRowsOp>;
+
+struct Op {
+  OpBody body;
+  Rows rows;
+  bool barrier;  // all threads must have finished what comes before
+};
+
+class Program {
+ public:
+  // arena_floats: size of the arena. max_tokens, wanted_rows: rows that a buffer of either kind holds.
+  Program(std::shared_ptr<const Weights> weights, int64_t arena_floats, int64_t max_tokens,
+          int64_t wanted_rows);
+
+  // Each throws std::invalid_argument when a view leaves the arena or a size does not fit.
+  // Matrices and vectors are ids of the weights.
+  void embed(Rows rows, bool barrier, int32_t table, float scale, View out);
+  void linear(Rows rows, bool barrier, int32_t matrix, View x, View out);
+  void norm(Rows rows, bool barrier, int32_t weight, float eps, View x, View out);
+  void rope_table(Rows rows, bool barrier, std::vector<float> inv_freq, float factor, View out);
+  void rotary(Rows rows, bool barrier, View x, View table, int64_t head_dim, View out);
+  void attention(Rows rows, bool barrier, AttentionOp op);
+  void gated(Rows rows, bool barrier, Activation activation, View x, View out);
+  void activation(Rows rows, bool barrier, Activation activation, View x, View out);
+  void add(Rows rows, bool barrier, View a, View b, View out);
+  void scale(Rows rows, bool barrier, float factor, View x, View out);
+  void soft_cap(Rows rows, bool barrier, float cap, View x, View out);
+  void wanted_rows(Rows rows, bool barrier, View x, View out);
+
+  // Where the logits of the wanted rows lie after the last operation.
+  void set_logits(View logits);
+
+  const Weights& weights() const { return *weights_; }
+  const std::vector<Op>& token_ops() const { return token_ops_; }
+  const std::vector<Op>& wanted_ops() const { return wanted_ops_; }
+  const View& logits() const { return logits_; }
+  int64_t arena_floats() const { return arena_floats_; }
+  // Rows that a buffer of a kind holds.
+  int64_t capacity(Rows rows) const { return rows == Rows::Tokens ? max_tokens_ : wanted_rows_; }
+
+  // Shape of each attention layer by its index; layers that no operation uses have zero heads.
+  const std::vector<KvShape>& kv_shapes() const { return kv_shapes_; }
+
+  // Throws std::invalid_argument unless `view` holds `rows` rows inside the arena.
+  void check_view(const View& view, Rows rows) const;
+
+ private:
+  void append(Rows rows, bool barrier, OpBody body);
+  void elementwise(const View& x, const View& out, Rows rows) const;
+
+  std::shared_ptr<const Weights> weights_;
+  int64_t arena_floats_, max_tokens_, wanted_rows_;
+  std::vector<Op> token_ops_, wanted_ops_;
+  View logits_{0, 0, 0};
+  std::vector<KvShape> kv_shapes_;
+};
+
+}  // namespace octavo

@@ -1,0 +1,61 @@
+// What the runner remembers of each live request: its tokens, its block table, its sampler.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "sampler.hpp"
+
+namespace octavo {
+
+// A request that enters a row; the meaning of every field is NewRow in contracts/step.py.
+struct NewRow {
+  int32_t row;
+  std::vector<int32_t> token_ids;
+  int32_t num_prompt_tokens;
+  int32_t num_computed_tokens;
+  std::vector<int32_t> block_ids;
+  SamplingSpec sampling;
+};
+
+struct RowState {
+  std::vector<int32_t> token_ids;  // all known tokens
+  int32_t num_prompt;              // how many of them are the prompt
+  int32_t num_computed;            // how many have their KV entries
+  std::vector<int32_t> block_table;
+  RowSampler sampler;
+
+  int32_t num_known() const { return static_cast<int32_t>(token_ids.size()); }
+};
+
+// What a row may hold.
+struct RowLimits {
+  int64_t max_rows;
+  int64_t max_len;  // tokens of one row
+  int64_t vocab_size;
+  int64_t num_blocks, block_size;
+};
+
+// A fixed number of places. Every method throws std::invalid_argument for a row, token or block that
+// cannot be meant, and then has changed nothing.
+class RowTable {
+ public:
+  explicit RowTable(const RowLimits& limits);
+
+  const RowLimits& limits() const { return limits_; }
+
+  void free(int32_t row);
+  void fill(NewRow entry);
+  void append_block(int32_t row, int32_t block_id);
+  void append_token(int32_t row, int32_t token_id);
+
+  RowState& live(int32_t row);
+  void check_block(int32_t block_id) const;
+
+ private:
+  RowLimits limits_;
+  std::vector<std::optional<RowState>> rows_;
+};
+
+}  // namespace octavo

@@ -1,0 +1,524 @@
+// Choosing the next token of one row: masks, penalties, filters, the draw, and log-probabilities.
+//
+// Owns: the order in which a SamplingSpec is applied, the random numbers, the selection of candidates.
+// Does not know: models, steps, other rows. Every result depends on this row's logits, tokens and spec
+// alone; sums run in a fixed order.
+//
+// The vocabulary is large (49 thousand to 262 thousand tokens) and the candidates are few, so nothing
+// here sorts the vocabulary: passes over all logits are plain comparisons that compilers vectorise, or
+// go through the log_sum_exp kernel; the rest works on candidates.
+#include "sampler.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <unordered_map>
+#include <utility>
+
+namespace octavo {
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+constexpr float kLowestFinite = std::numeric_limits<float>::lowest();
+// Temperatures below this are greedy, as in vLLM.
+constexpr float kGreedyTemperature = 1e-5f;
+// Logits that are handled together: 4 KiB, a small part of the first-level cache.
+constexpr int64_t kSpan = 1024;
+
+// --- Passes over the vocabulary -------------------------------------------------------------------
+
+struct Peak {
+  float logit;
+  int32_t token_id;
+};
+
+// The maximum of `size` logits, NaN when one of them is NaN.
+float maximum(const float* logits, int64_t size) {
+  constexpr int64_t kLanes = 16;  // independent chains; comparisons as maxps and cmpunordps do them
+  float highest[kLanes];
+  int32_t unordered[kLanes] = {};
+  std::fill_n(highest, kLanes, kMinusInfinity);
+  int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      const float logit = logits[i + lane];
+      highest[lane] = logit > highest[lane] ? logit : highest[lane];
+      unordered[lane] |= logit != logit;
+    }
+  }
+  for (; i < size; ++i) {
+    highest[0] = logits[i] > highest[0] ? logits[i] : highest[0];
+    unordered[0] |= logits[i] != logits[i];
+  }
+  if (std::any_of(unordered, unordered + kLanes, [](int32_t flag) { return flag != 0; })) {
+    return std::numeric_limits<float>::quiet_NaN();
+  }
+  return *std::max_element(highest, highest + kLanes);
+}
+
+// The best token, ties to the lowest id. Throws when there is none or the row is not a row of logits.
+Peak find_peak(const float* logits, int64_t size) {
+  float best = kMinusInfinity;
+  int64_t best_begin = 0;
+  for (int64_t begin = 0; begin < size; begin += kSpan) {
+    const float highest = maximum(logits + begin, std::min(kSpan, size - begin));
+    if (std::isnan(highest)) throw std::runtime_error("the model computed logits that are NaN");
+    if (highest > best) {
+      best = highest;
+      best_begin = begin;
+    }
+  }
+  if (best == kMinusInfinity) {
+    throw std::runtime_error("no token is left to sample: every logit is -infinity after masking");
+  }
+  if (std::isinf(best)) throw std::runtime_error("the model computed a logit that is +infinity");
+  const float* found = std::find(logits + best_begin, logits + size, best);
+  return {best, static_cast<int32_t>(found - logits)};
+}
+
+// Calls visit(token_id) for each logit >= threshold, in order of ids. visit may raise the threshold.
+template <class Visit>
+void visit_at_least(const float* logits, int64_t size, const float& threshold, Visit visit) {
+  constexpr int64_t kGlance = 64;  // mostly empty, so look at many before looking at each
+  for (int64_t begin = 0; begin < size; begin += kGlance) {
+    const int64_t end = std::min(begin + kGlance, size);
+    if (end - begin == kGlance) {
+      const float bar = threshold;
+      int32_t any = 0;
+      for (int64_t i = 0; i < kGlance; ++i) any |= logits[begin + i] >= bar;
+      if (any == 0) continue;
+    }
+    for (int64_t i = begin; i < end; ++i) {
+      if (logits[i] >= threshold) visit(static_cast<int32_t>(i));
+    }
+  }
+}
+
+int64_t count_above(const float* logits, int64_t size, float threshold) {
+  int64_t total = 0;
+  for (int64_t begin = 0; begin < size; begin += kSpan) {
+    const int64_t end = std::min(begin + kSpan, size);
+    int32_t count = 0;
+    for (int64_t i = begin; i < end; ++i) count += logits[i] > threshold;
+    total += count;
+  }
+  return total;
+}
+
+// --- Candidates -----------------------------------------------------------------------------------
+
+struct Candidate {
+  double weight;  // exp((logit - best) / temperature): its probability but for a common factor
+  float logit;
+  int32_t token_id;
+};
+using Candidates = std::vector<Candidate>;
+
+bool is_better(const Candidate& a, const Candidate& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.token_id < b.token_id);
+}
+
+bool has_lower_id(const Candidate& a, const Candidate& b) { return a.token_id < b.token_id; }
+
+// All finite logits >= threshold in order of ids, not weighed.
+Candidates candidates_at_least(const float* logits, int64_t size, float threshold) {
+  Candidates candidates;
+  const float bar = std::max(threshold, kLowestFinite);
+  visit_at_least(logits, size, bar, [&](int32_t token_id) {
+    candidates.push_back({0.0, logits[token_id], token_id});
+  });
+  return candidates;
+}
+
+void keep_best(Candidates& candidates, size_t count) {
+  if (candidates.size() <= count) return;
+  std::nth_element(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count) - 1,
+                   candidates.end(), is_better);
+  candidates.resize(count);
+}
+
+// The `count` best finite logits >= threshold, in no particular order, not weighed.
+Candidates best_candidates(const float* logits, int64_t size, size_t count, float threshold) {
+  Candidates candidates;
+  if (count == 0) return candidates;
+  const size_t limit = count + std::max<size_t>(count, 256);
+  candidates.reserve(std::min(limit, static_cast<size_t>(size)));
+  float bar = std::max(threshold, kLowestFinite);
+  visit_at_least(logits, size, bar, [&](int32_t token_id) {
+    candidates.push_back({0.0, logits[token_id], token_id});
+    if (candidates.size() < limit) return;
+    keep_best(candidates, count);
+    // An equal logit with a higher id loses, so later ones must be above the last that is kept.
+    bar = std::nextafter(candidates[count - 1].logit, std::numeric_limits<float>::infinity());
+  });
+  keep_best(candidates, count);
+  return candidates;
+}
+
+double total_weight(const Candidates& candidates) {
+  double total = 0.0;
+  for (const Candidate& candidate : candidates) total += candidate.weight;
+  return total;
+}
+
+// Keep the best candidates up to the one with which the sum of weights reaches `limit`.
+// Sorts ever larger pieces from the top, so a small nucleus among many candidates costs little.
+void keep_nucleus(Candidates& candidates, double limit) {
+  const size_t size = candidates.size();
+  double sum = 0.0;
+  size_t begin = 0;
+  for (size_t piece = 64; begin < size; piece *= 4) {
+    const size_t end = std::min(begin + piece, size);
+    const auto first = candidates.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto last = candidates.begin() + static_cast<std::ptrdiff_t>(end);
+    if (end < size) std::nth_element(first, last, candidates.end(), is_better);
+    std::sort(first, last, is_better);
+    for (; begin < end; ++begin) {
+      if (begin > 0 && sum >= limit) {
+        candidates.resize(begin);
+        return;
+      }
+      sum += candidates[begin].weight;
+    }
+  }
+}
+
+// The smallest float32 that is not below `value`, so that comparing float32 logits with it is exact.
+float float_at_least(double value) {
+  const float rounded = static_cast<float>(value);
+  if (static_cast<double>(rounded) >= value) return rounded;
+  return std::nextafter(rounded, std::numeric_limits<float>::infinity());
+}
+
+// --- The draw -------------------------------------------------------------------------------------
+
+// The index at which the running sum of weights first exceeds share * total, share in [0, 1).
+// Rounding cannot lead past the end: the last index with a positive weight is the last answer.
+template <class WeightOf>
+int64_t pick(int64_t size, double total, double share, WeightOf weight_of) {
+  const double target = share * total;
+  double sum = 0.0;
+  int64_t last = 0;
+  for (int64_t i = 0; i < size; ++i) {
+    const double weight = weight_of(i);
+    if (!(weight > 0.0)) continue;
+    sum += weight;
+    last = i;
+    if (sum > target) break;
+  }
+  return last;
+}
+
+// One draw from softmax(logits / temperature) after the filters.
+class Draw {
+ public:
+  Draw(const KernelTable& kernels, const SamplingSpec& spec, const float* logits, int64_t size,
+       float best)
+      : kernels_(kernels),
+        spec_(spec),
+        logits_(logits),
+        size_(size),
+        best_(best),
+        temperature_(spec.temperature) {}
+
+  int32_t run(double share) const {
+    if (!has_filters()) return draw_from_all(share);
+    Candidates candidates = filter();
+    std::sort(candidates.begin(), candidates.end(), has_lower_id);
+    const int64_t index =
+        pick(static_cast<int64_t>(candidates.size()), total_weight(candidates), share,
+             [&](int64_t i) { return candidates[static_cast<size_t>(i)].weight; });
+    return candidates[static_cast<size_t>(index)].token_id;
+  }
+
+ private:
+  bool limits_count() const { return spec_.top_k > 0 && spec_.top_k < size_; }
+  bool limits_mass() const { return spec_.top_p < 1.0f; }
+  bool has_filters() const { return limits_count() || limits_mass() || spec_.min_p > 0.0f; }
+
+  double weight(float logit) const {
+    return std::exp((static_cast<double>(logit) - best_) / temperature_);
+  }
+
+  void weigh(Candidates& candidates) const {
+    for (Candidate& candidate : candidates) candidate.weight = weight(candidate.logit);
+  }
+
+  // min_p, then top_k, then top_p; each sees the probabilities that the one before left.
+  Candidates filter() const {
+    float floor = kLowestFinite;
+    if (spec_.min_p > 0.0f) {
+      const double min_p = std::min(static_cast<double>(spec_.min_p), 1.0);
+      floor = float_at_least(best_ + temperature_ * std::log(min_p));
+    }
+    if (!limits_count() && spec_.min_p <= 0.0f) return nucleus_of_all();
+    Candidates candidates =
+        limits_count()
+            ? best_candidates(logits_, size_, static_cast<size_t>(spec_.top_k), floor)
+            : candidates_at_least(logits_, size_, floor);
+    std::sort(candidates.begin(), candidates.end(), has_lower_id);
+    weigh(candidates);
+    if (limits_mass()) keep_nucleus(candidates, spec_.top_p * total_weight(candidates));
+    return candidates;
+  }
+
+  // top_p over the whole vocabulary: look at the tokens near the peak first, farther only if their
+  // share of the total weight is too small.
+  Candidates nucleus_of_all() const {
+    const std::vector<double> spans = span_weights();
+    double total = 0.0;
+    for (const double span : spans) total += span;
+    for (const double depth : {4.0, 8.0, 16.0}) {
+      const float floor = float_at_least(best_ - depth * temperature_);
+      Candidates candidates = candidates_at_least(logits_, size_, floor);
+      weigh(candidates);
+      if (total_weight(candidates) < spec_.top_p * total) continue;
+      keep_nucleus(candidates, spec_.top_p * total);
+      return candidates;
+    }
+    Candidates candidates = candidates_at_least(logits_, size_, kLowestFinite);
+    weigh(candidates);
+    keep_nucleus(candidates, spec_.top_p * total_weight(candidates));
+    return candidates;
+  }
+
+  // Without filters: a span of the vocabulary by its weight, then a token of the span. The result is
+  // the inverse of the same running sum, but exponentials of all tokens come from the fast kernel.
+  int32_t draw_from_all(double share) const {
+    const std::vector<double> spans = span_weights();
+    double total = 0.0;
+    for (const double span : spans) total += span;
+    const int64_t chosen = pick(static_cast<int64_t>(spans.size()), total, share,
+                                [&](int64_t i) { return spans[static_cast<size_t>(i)]; });
+    double before = 0.0;
+    for (int64_t i = 0; i < chosen; ++i) before += spans[static_cast<size_t>(i)];
+    const double span = spans[static_cast<size_t>(chosen)];
+    const double rest = std::min(std::max((share * total - before) / span, 0.0), 1.0);
+
+    const int64_t begin = chosen * kSpan;
+    const int64_t count = std::min(kSpan, size_ - begin);
+    std::array<double, kSpan> weights;
+    double sum = 0.0;
+    for (int64_t i = 0; i < count; ++i) {
+      weights[static_cast<size_t>(i)] = weight(logits_[begin + i]);
+      sum += weights[static_cast<size_t>(i)];
+    }
+    const int64_t index =
+        pick(count, sum, rest, [&](int64_t i) { return weights[static_cast<size_t>(i)]; });
+    return static_cast<int32_t>(begin + index);
+  }
+
+  // The sum of weights of every kSpan tokens.
+  std::vector<double> span_weights() const {
+    const float inverse_temperature = 1.0f / temperature_;
+    std::vector<double> spans;
+    spans.reserve(static_cast<size_t>((size_ + kSpan - 1) / kSpan));
+    std::array<float, kSpan> scaled;
+    for (int64_t begin = 0; begin < size_; begin += kSpan) {
+      const int64_t count = std::min(kSpan, size_ - begin);
+      const float* logits = logits_ + begin;
+      for (int64_t i = 0; i < count; ++i) {
+        scaled[static_cast<size_t>(i)] = (logits[i] - best_) * inverse_temperature;
+      }
+      float highest;
+      double log_sum;
+      kernels_.log_sum_exp(scaled.data(), count, &highest, &log_sum);
+      spans.push_back(std::exp(log_sum));
+    }
+    return spans;
+  }
+
+  const KernelTable& kernels_;
+  const SamplingSpec& spec_;
+  const float* logits_;
+  const int64_t size_;
+  const float best_;
+  const float temperature_;
+};
+
+// A bijection of 64-bit words in which every input bit moves about half of the output bits:
+// the finaliser of SplitMix64 (Steele, Lea and Flood 2014, with Stafford's constants).
+uint64_t mix(uint64_t word) {
+  word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  word = (word ^ (word >> 27)) * 0x94d049bb133111ebULL;
+  return word ^ (word >> 31);
+}
+
+}  // namespace
+
+// Each seed owns a SplitMix64 sequence whose start is itself mixed, so neighbouring seeds (choice i of
+// a request has seed + i) do not share a sequence shifted by a few positions. `position` is the index
+// into the sequence; the upper 53 bits become a double.
+double uniform(uint64_t seed, int64_t position) {
+  constexpr uint64_t kGolden = 0x9e3779b97f4a7c15ULL;  // 2^64 / golden ratio, odd
+  const uint64_t start = mix(seed + kGolden);
+  const uint64_t word = mix(start + kGolden * (static_cast<uint64_t>(position) + 1));
+  return static_cast<double>(word >> 11) * 0x1.0p-53;
+}
+
+TokenLogprobs top_logprobs(const KernelTable& kernels, const float* logits, int64_t vocab_size,
+                           int32_t token, int32_t count) {
+  float highest;
+  double log_sum;
+  kernels.log_sum_exp(logits, vocab_size, &highest, &log_sum);
+  if (std::isnan(log_sum)) throw std::runtime_error("the model computed logits that are NaN");
+  const auto logprob = [&](float logit) { return static_cast<float>(logit - log_sum); };
+
+  const size_t best = static_cast<size_t>(std::clamp<int64_t>(count, 0, vocab_size));
+  Candidates candidates = best_candidates(logits, vocab_size, best, kMinusInfinity);
+  std::sort(candidates.begin(), candidates.end(), is_better);
+
+  TokenLogprobs result;
+  result.token_ids.reserve(candidates.size() + 1);
+  result.logprobs.reserve(candidates.size() + 1);
+  result.token_ids.push_back(token);
+  result.logprobs.push_back(logprob(logits[token]));
+  for (const Candidate& candidate : candidates) {
+    result.token_ids.push_back(candidate.token_id);
+    result.logprobs.push_back(logprob(candidate.logit));
+  }
+  result.rank = static_cast<int32_t>(1 + count_above(logits, vocab_size, logits[token]));
+  return result;
+}
+
+// --- State of one row -----------------------------------------------------------------------------
+
+struct RowSampler::State {
+  SamplingSpec spec;
+  int64_t num_prompt;
+  int64_t vocab_size;
+
+  // Distinct tokens of the row in order of appearance, and how often each is in the output.
+  // Empty unless a penalty needs them.
+  std::vector<int32_t> seen;
+  std::vector<int32_t> output_counts;
+  std::unordered_map<int32_t, size_t> seen_index;
+
+  bool in_vocab(int32_t token_id) const { return token_id >= 0 && token_id < vocab_size; }
+
+  bool has_penalties() const {
+    return spec.repetition_penalty != 1.0f || spec.presence_penalty != 0.0f ||
+           spec.frequency_penalty != 0.0f;
+  }
+
+  bool holds_back_stop(const std::vector<int32_t>& tokens) const {
+    return static_cast<int64_t>(tokens.size()) - num_prompt < spec.min_tokens;
+  }
+
+  bool edits_logits(const std::vector<int32_t>& tokens) const {
+    return !spec.allowed_token_ids.empty() || !spec.bad_words.empty() ||
+           !spec.bias_token_ids.empty() || has_penalties() || holds_back_stop(tokens);
+  }
+
+  void note(int32_t token_id, bool is_output) {
+    if (!in_vocab(token_id)) return;
+    const auto [entry, is_new] = seen_index.try_emplace(token_id, seen.size());
+    if (is_new) {
+      seen.push_back(token_id);
+      output_counts.push_back(0);
+    }
+    output_counts[entry->second] += is_output ? 1 : 0;
+  }
+
+  void edit(float* logits, const std::vector<int32_t>& tokens) const {
+    if (!spec.allowed_token_ids.empty()) keep_allowed(logits);
+    mask_bad_words(logits, tokens);
+    if (holds_back_stop(tokens)) mask(logits, spec.stop_token_ids);
+    add_bias(logits);
+    if (has_penalties()) penalise(logits);
+  }
+
+  void mask(float* logits, const std::vector<int32_t>& token_ids) const {
+    for (const int32_t token_id : token_ids) {
+      if (in_vocab(token_id)) logits[token_id] = kMinusInfinity;
+    }
+  }
+
+  void keep_allowed(float* logits) const {
+    std::vector<std::pair<int32_t, float>> kept;
+    kept.reserve(spec.allowed_token_ids.size());
+    for (const int32_t token_id : spec.allowed_token_ids) {
+      if (in_vocab(token_id)) kept.emplace_back(token_id, logits[token_id]);
+    }
+    std::fill_n(logits, vocab_size, kMinusInfinity);
+    for (const auto& [token_id, logit] : kept) logits[token_id] = logit;
+  }
+
+  // The last id of a word is masked where the ids before it are the tail of the row.
+  void mask_bad_words(float* logits, const std::vector<int32_t>& tokens) const {
+    for (const std::vector<int32_t>& word : spec.bad_words) {
+      if (word.empty() || word.size() > tokens.size() + 1 || !in_vocab(word.back())) continue;
+      if (std::equal(word.rbegin() + 1, word.rend(), tokens.rbegin())) {
+        logits[word.back()] = kMinusInfinity;
+      }
+    }
+  }
+
+  void add_bias(float* logits) const {
+    const size_t count = std::min(spec.bias_token_ids.size(), spec.bias_values.size());
+    for (size_t i = 0; i < count; ++i) {
+      if (in_vocab(spec.bias_token_ids[i])) logits[spec.bias_token_ids[i]] += spec.bias_values[i];
+    }
+  }
+
+  // Repetition (Keskar et al. 2019) for prompt and output, the other two for the output.
+  void penalise(float* logits) const {
+    for (size_t i = 0; i < seen.size(); ++i) {
+      float& logit = logits[seen[i]];
+      logit = logit > 0.0f ? logit / spec.repetition_penalty : logit * spec.repetition_penalty;
+      if (output_counts[i] == 0) continue;
+      logit -= spec.frequency_penalty * static_cast<float>(output_counts[i]);
+      logit -= spec.presence_penalty;
+    }
+  }
+};
+
+RowSampler::RowSampler(SamplingSpec spec, const std::vector<int32_t>& tokens, int32_t num_prompt,
+                       int64_t vocab_size)
+    : state_(new State{std::move(spec), num_prompt, vocab_size, {}, {}, {}}) {
+  if (!state_->has_penalties()) return;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    state_->note(tokens[i], static_cast<int64_t>(i) >= num_prompt);
+  }
+}
+
+RowSampler::~RowSampler() = default;
+RowSampler::RowSampler(RowSampler&&) noexcept = default;
+RowSampler& RowSampler::operator=(RowSampler&&) noexcept = default;
+
+const SamplingSpec& RowSampler::spec() const { return state_->spec; }
+
+void RowSampler::append(int32_t token) {
+  if (state_->has_penalties()) state_->note(token, true);
+}
+
+int32_t RowSampler::sample(const KernelTable& kernels, float* logits,
+                           const std::vector<int32_t>& tokens, TokenLogprobs* logprobs) {
+  const SamplingSpec& spec = state_->spec;
+  const int64_t size = state_->vocab_size;
+  const bool wants_logprobs = logprobs != nullptr && spec.num_logprobs >= 0;
+
+  Peak peak = find_peak(logits, size);  // before any mask could hide a NaN
+  std::vector<float> raw;
+  if (state_->edits_logits(tokens)) {
+    if (wants_logprobs) raw.assign(logits, logits + size);
+    state_->edit(logits, tokens);
+    peak = find_peak(logits, size);
+  }
+
+  int32_t token_id = peak.token_id;
+  if (spec.temperature >= kGreedyTemperature) {
+    const double share = uniform(spec.seed, static_cast<int64_t>(tokens.size()));
+    token_id = Draw(kernels, spec, logits, size, peak.logit).run(share);
+  }
+  if (wants_logprobs) {
+    const float* unedited = raw.empty() ? logits : raw.data();
+    *logprobs = top_logprobs(kernels, unedited, size, token_id, spec.num_logprobs);
+  }
+  return token_id;
+}
+
+}  // namespace octavo

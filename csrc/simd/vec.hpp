@@ -1,0 +1,62 @@
+// The vector layer: what a kernel may ask of an instruction set.
+//
+// scalar.hpp, avx2.hpp, avx512.hpp and neon.hpp each define one *policy*: a struct `V` of static functions
+// on vectors of eight float32 lanes. A kernel is a template `template <class V>` on it. Every function
+// below gives the same bits in every policy, so a kernel does too.
+//
+//   V::kName                  "scalar", "avx2", "avx512", "neon"
+//   V::kLanes                 8
+//   V::Floats, V::Ints        kLanes float32 / int32 values
+//   V::Mask                   one truth value per lane
+//   V::Wide                   a second policy with the same functions and 8 or 16 lanes (V::Wide::kLanes),
+//                             the width at which this instruction set multiplies fastest. Use it only
+//                             where lanes never mix, or results depend on the machine.
+//
+// Memory (no alignment is needed; `first` variants touch n in [0, kLanes] elements and read zeros else)
+//   load(const float*)                      store(float*, Floats)
+//   load_first(const float*, n)             store_first(float*, Floats, n)
+//   load_f16 / load_bf16(const uint16_t*)   store_f16 / store_bf16(uint16_t*, Floats)
+//   load_first_f16 / load_first_bf16        store_first_f16 / store_first_bf16
+//   load_ints(const int32_t*)               store_ints(int32_t*, Ints)
+//   load_i8(const int8_t*), load_u8(const uint8_t*)   kLanes bytes, widened to Ints
+//
+// Floats
+//   zero() set1(x) add sub mul div sqrt abs
+//   fma(a, b, c) = a * b + c, fnma(a, b, c) = c - a * b, each rounded once
+//   max(a, b) = a > b ? a : b, min(a, b) = a < b ? a : b: a NaN in either gives b
+//   round(a) to nearest even, floor(a)
+//   to_ints(a) rounds to nearest even; only for |a| < 2^31
+//   less(a, b), greater(a, b), equal(a, b) -> Mask; false where either is NaN
+//   select(mask, a, b) = mask ? a : b       (Floats or Ints)
+//   first(n) -> Mask of the first n lanes   bits(mask) -> uint32_t, bit i is lane i
+//   reduce_add, reduce_max, reduce_min      lane i with i + 4, then with i + 2, then with i + 1
+//
+// Ints
+//   set1_int(x) add sub bit_and bit_or bit_xor equal_ints(a, b) -> Mask
+//   shift_left<n>, shift_right<n> (zeros come in), shift_right_signed<n>
+//   to_floats(a) rounds to nearest even     as_ints(Floats), as_floats(Ints): the same bits
+//
+// Panels of packed weights (packing.hpp). Eight lanes come from `p`; where a vector has sixteen, the upper
+// eight come from `p + stride` bytes, the same place of the next panel.
+//   kPanels = kLanes / 8
+//   load_panels(p, stride) 32 bytes -> Ints       load_panels_f32(p, stride) 8 f32 -> Floats
+//   load_panels_f16(p, stride) 8 f16 -> Floats    load_panels_i8, load_panels_u8(p, stride) 8 bytes -> Ints
+//   byte<i>(a): byte i of each lane, 0..255       byte_at_top<i>(a): byte i of each lane << 24
+//
+// Rules for kernels. Each policy's translation unit is compiled with other flags (-mavx2, -mavx512f, ...),
+// and the linker keeps just one copy of an inline function that several units define. If that copy was
+// compiled for AVX-512, calling it elsewhere is an illegal instruction. Therefore:
+//   * policies live in an unnamed namespace: they, and every template over them, are local to the unit;
+//   * a kernel header holds templates over a policy, constants and OCTAVO_INLINE functions, nothing else;
+//   * kernels call no inline function of the standard library (std::min, std::vector, ...).
+// GCC and Clang may fuse `a * b + c` on their own, which changes bits: these units are compiled with
+// -ffp-contract=off and never with -ffast-math; a fused operation is always written fma().
+#pragma once
+
+#define OCTAVO_INLINE inline __attribute__((always_inline))
+
+#if defined(__clang__)
+#define OCTAVO_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define OCTAVO_UNROLL _Pragma("GCC unroll 64")
+#endif

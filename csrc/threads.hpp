@@ -1,0 +1,135 @@
+// The only thread pool: a fixed team of threads that runs one parallel region at a time.
+//
+// A step is one region, and threads meet at barriers inside it, because waking a team costs more than a
+// whole layer of a small model. Waiting is by spinning for some tens of microseconds (the usual wait is
+// shorter than one), then by yielding the core, then by sleeping: an idle engine uses no CPU.
+//
+// Several pools may live in one process. A pool does not survive fork(): using it in the child throws.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace octavo {
+
+// Where threads wait for a condition over atomics that another thread makes true.
+class WaitPoint {
+ public:
+  // Returns when done() is true. Spins, then yields, then sleeps until wake().
+  template <class Done>
+  void await(const Done& done) {
+    if (spin(done)) return;
+    std::unique_lock<std::mutex> lock(mutex_);
+    sleepers_.fetch_add(1);
+    // Pairs with the fence in wake(): either we see the new value, or the waker sees a sleeper.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    while (!done()) changed_.wait(lock);
+    sleepers_.fetch_sub(1);
+  }
+
+  // Call after the change that may make a waiter's condition true.
+  void wake() {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (sleepers_.load() == 0) return;
+    std::lock_guard<std::mutex> lock(mutex_);
+    changed_.notify_all();
+  }
+
+ private:
+  template <class Done>
+  bool spin(const Done& done) {
+    for (int i = 0; i < kFreeSpins; ++i) {
+      if (done()) return true;
+      pause();
+    }
+    const int64_t start = now_ns();
+    while (now_ns() - start < kSpinNs) {
+      for (int i = 0; i < 16; ++i) {
+        if (done()) return true;
+        pause();
+      }
+    }
+    while (now_ns() - start < kYieldNs) {
+      if (done()) return true;
+      std::this_thread::yield();
+    }
+    return false;
+  }
+
+  static void pause();
+  static int64_t now_ns();
+
+  static constexpr int kFreeSpins = 64;        // before the clock is read for the first time
+  static constexpr int64_t kSpinNs = 50'000;   // then hold the core for so long
+  static constexpr int64_t kYieldNs = 250'000; // then offer it to others until then
+
+  std::atomic<int> sleepers_{0};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+};
+
+class ThreadPool {
+ public:
+  // The calling thread is thread 0, so num_threads - 1 are started. `pin` binds each started thread to
+  // one core of the process's affinity mask; the caller's own thread is left alone.
+  ThreadPool(int num_threads, bool pin);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int num_threads() const { return num_threads_; }
+
+  // Run body(thread) once on every thread and return when all are through. Inside, denormal numbers
+  // count as zero. The first exception of any thread is thrown to the caller; threads that wait at a
+  // barrier meanwhile are released. Regions of several callers follow one another; a body must not
+  // call run() of its own pool.
+  template <class Body>
+  void run(Body&& body) {
+    using Plain = std::remove_reference_t<Body>;
+    run_region([](void* target, int thread) { (*static_cast<Plain*>(target))(thread); },
+               const_cast<void*>(static_cast<const void*>(&body)));
+  }
+
+  // Inside a region: wait until every thread of it has come here.
+  void barrier();
+
+ private:
+  using RegionFunction = void (*)(void* body, int thread);
+
+  struct RegionAborted {};  // thrown at a barrier of a region in which another thread failed
+
+  void run_region(RegionFunction function, void* body);
+  void take_part(int thread) noexcept;
+  void work(int thread);
+  void stop_workers();
+
+  // One cache line per atomic that different threads write.
+  alignas(64) std::atomic<uint32_t> region_{0};   // number of the current region
+  alignas(64) std::atomic<uint32_t> phase_{0};    // number of barriers passed
+  alignas(64) std::atomic<int> arrived_{0};       // threads at the current barrier
+  alignas(64) std::atomic<int> unfinished_{0};    // workers still inside the region
+  alignas(64) std::atomic<bool> failed_{false};   // a thread of the region has thrown
+  std::atomic<bool> stopping_{false};
+  WaitPoint work_;      // workers between regions
+  WaitPoint meeting_;   // threads at a barrier, and the caller at the end of a region
+
+  RegionFunction function_ = nullptr;
+  void* body_ = nullptr;
+  std::mutex error_mutex_;
+  std::exception_ptr error_;
+
+  const int num_threads_;
+  std::mutex caller_mutex_;
+  int64_t process_id_;
+  // Held by pointer because after fork() it can be neither joined nor destroyed.
+  std::unique_ptr<std::vector<std::thread>> workers_;
+};
+
+}  // namespace octavo

@@ -1,0 +1,149 @@
+#include "weights.hpp"
+
+#include <stdexcept>
+#include <string>
+
+#include "packing.hpp"
+#include "share.hpp"
+
+namespace octavo {
+namespace {
+
+bool is_float(WeightType type) {
+  return type == WeightType::F32 || type == WeightType::F16 || type == WeightType::BF16;
+}
+
+// Output row -> row of the file; empty where they are the same.
+std::vector<int32_t> file_rows(int64_t rows, int32_t interleaved_heads) {
+  std::vector<int32_t> order;
+  if (interleaved_heads == 0) return order;
+  const int64_t head_rows = rows / interleaved_heads, half = head_rows / 2;
+  order.reserve(static_cast<size_t>(rows));
+  for (int64_t head = 0; head < interleaved_heads; ++head) {
+    for (int64_t j = 0; j < 2; ++j) {
+      for (int64_t i = 0; i < half; ++i) {
+        order.push_back(static_cast<int32_t>(head * head_rows + 2 * i + j));
+      }
+    }
+  }
+  return order;
+}
+
+}  // namespace
+
+int64_t Matrix::num_panels() const {
+  int64_t panels = 0;
+  for (const MatrixPart& part : parts) panels += part.num_panels();
+  return panels;
+}
+
+int32_t Weights::add_matrix(int64_t cols,
+                            const std::vector<std::pair<WeightType, int64_t>>& sources) {
+  if (memory_.size() != 0) throw std::logic_error("the memory of the weights is made already");
+  if (cols < 1 || sources.empty()) throw std::invalid_argument("a matrix needs rows and columns");
+  Matrix matrix;
+  matrix.cols = cols;
+  for (const auto& [type, rows] : sources) {
+    if (rows < 1 || cols % block_elements(type) != 0) {
+      throw std::invalid_argument("a tensor of " + std::to_string(rows) + " rows and " +
+                                  std::to_string(cols) + " columns cannot have type " +
+                                  std::to_string(static_cast<int>(type)));
+    }
+    const bool joins = !matrix.parts.empty() && matrix.parts.back().type == type &&
+                       matrix.parts.back().rows % kPanelRows == 0;
+    if (!joins) matrix.parts.push_back({type, matrix.rows, 0, panel_bytes(type, cols), 0});
+    MatrixPart& part = matrix.parts.back();
+    matrix.sources.push_back({rows, matrix.parts.size() - 1, part.num_panels()});
+    part.rows += rows;
+    matrix.rows += rows;
+  }
+  for (MatrixPart& part : matrix.parts) {
+    part.offset = matrix_bytes_;
+    matrix_bytes_ += part.num_panels() * part.panel_bytes;
+  }
+  matrices_.push_back(std::move(matrix));
+  return static_cast<int32_t>(matrices_.size()) - 1;
+}
+
+void Weights::allocate() {
+  if (memory_.size() != 0) throw std::logic_error("the memory of the weights is made already");
+  memory_ = Memory(matrix_bytes_);
+}
+
+void Weights::fill(ThreadPool& threads, int32_t matrix_id, int32_t source_index, WeightType from,
+                   const uint8_t* data, int64_t bytes, int32_t interleaved_heads) {
+  const Matrix& matrix = this->matrix(matrix_id);
+  const MatrixSource& source = matrix.sources.at(static_cast<size_t>(source_index));
+  const MatrixPart& part = matrix.parts[source.part];
+  if (memory_.size() == 0) throw std::logic_error("the weights have no memory yet");
+  if (from != part.type && !(is_float(from) && is_float(part.type))) {
+    throw std::invalid_argument("only float tensors can be kept in another type");
+  }
+  if (matrix.cols % block_elements(from) != 0 ||
+      bytes != source.rows * file_row_bytes(from, matrix.cols)) {
+    throw std::invalid_argument("a tensor of " + std::to_string(source.rows) + " x " +
+                                std::to_string(matrix.cols) + " cannot have " +
+                                std::to_string(bytes) + " bytes");
+  }
+  if (interleaved_heads < 0 ||
+      (interleaved_heads > 0 && source.rows % (2 * int64_t{interleaved_heads}) != 0)) {
+    throw std::invalid_argument(std::to_string(source.rows) + " rows cannot be " +
+                                std::to_string(interleaved_heads) + " heads of rotary halves");
+  }
+  const std::vector<int32_t> order = file_rows(source.rows, interleaved_heads);
+  PackArgs args;
+  args.source = data;
+  args.from = from;
+  args.to = part.type;
+  args.rows = source.rows;
+  args.cols = matrix.cols;
+  args.row_order = order.empty() ? nullptr : order.data();
+  args.panels = memory_.data() + part.offset + source.first_panel * part.panel_bytes;
+  const int64_t panels = (source.rows + kPanelRows - 1) / kPanelRows;
+  threads.run([&](int thread) {
+    PackArgs own = args;
+    const Share share = share_of(panels, thread, threads.num_threads());
+    own.panel_begin = share.begin;
+    own.panel_end = share.end;
+    if (share.begin < share.end) pack_panels(own);
+  });
+}
+
+void Weights::set_bias(int32_t matrix_id, std::vector<float> bias) {
+  if (static_cast<int64_t>(bias.size()) != matrix(matrix_id).rows) {
+    throw std::invalid_argument("a bias needs one number for each row of its matrix");
+  }
+  matrices_[static_cast<size_t>(matrix_id)].bias = std::move(bias);
+}
+
+int32_t Weights::add_vector(std::vector<float> values) {
+  vectors_.push_back(std::move(values));
+  return static_cast<int32_t>(vectors_.size()) - 1;
+}
+
+const Matrix& Weights::matrix(int32_t id) const {
+  if (id < 0 || static_cast<size_t>(id) >= matrices_.size()) {
+    throw std::invalid_argument("no matrix " + std::to_string(id));
+  }
+  return matrices_[static_cast<size_t>(id)];
+}
+
+const std::vector<float>& Weights::vector(int32_t id) const {
+  if (id < 0 || static_cast<size_t>(id) >= vectors_.size()) {
+    throw std::invalid_argument("no vector " + std::to_string(id));
+  }
+  return vectors_[static_cast<size_t>(id)];
+}
+
+int64_t Weights::num_bytes() const {
+  int64_t bytes = matrix_bytes_;
+  for (const Matrix& matrix : matrices_) {
+    bytes += static_cast<int64_t>(matrix.bias.size() * sizeof(float));
+  }
+  for (const std::vector<float>& vector : vectors_) {
+    bytes += static_cast<int64_t>(vector.size() * sizeof(float));
+  }
+  return bytes;
+}
+
+}  // namespace octavo

@@ -1,0 +1,160 @@
+"""Every stored number format as float32: plain PyTorch, written from the GGUF format description.
+
+Owns the meaning of the bytes of a tensor. Does not know which tensor it is or what it is used for.
+A quantised row is cut into blocks; a decoder below takes blocks as bytes, [num_blocks, block_bytes],
+and gives their elements, [num_blocks, block_elements].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from octavo.weights.checkpoint import TensorView, WeightType
+
+_BLOCKS_AT_ONCE = 1 << 16  # bounds the intermediate tensors of a large table
+
+
+def dequantise(view: TensorView) -> Tensor:
+    """The tensor as float32 of `view.shape` on the CPU, rows in Hugging Face's order."""
+    stored = torch.frombuffer(bytearray(view.data), dtype=torch.uint8)
+    blocks = stored.reshape(-1, view.type.block_bytes)
+    decode = _DECODERS[view.type]
+    parts = [decode(part) for part in blocks.split(_BLOCKS_AT_ONCE)]
+    elements = torch.cat(parts).reshape(view.shape)
+    return _halves_order(elements, view.interleaved_heads)
+
+
+def _halves_order(rows: Tensor, num_heads: int) -> Tensor:
+    """Rows stored pairwise per head (x0 y0 x1 y1 ...) in the order x0 x1 ... y0 y1 ..."""
+    if num_heads == 0:
+        return rows
+    pairs = rows.reshape(num_heads, -1, 2, *rows.shape[1:])
+    return pairs.transpose(1, 2).reshape(rows.shape)
+
+
+def _float32(blocks: Tensor) -> Tensor:
+    return blocks.view(torch.float32)
+
+
+def _float16(blocks: Tensor) -> Tensor:
+    return blocks.view(torch.float16).float()
+
+
+def _bfloat16(blocks: Tensor) -> Tensor:
+    return blocks.view(torch.bfloat16).float()
+
+
+def _q4_0(blocks: Tensor) -> Tensor:
+    """`d * (q - 8)`; half d, 16 bytes of nibbles."""
+    return _half(blocks, 0) * (_nibbles(blocks[:, 2:]) - 8)
+
+
+def _q4_1(blocks: Tensor) -> Tensor:
+    """`d * q + m`; half d, half m, 16 bytes of nibbles."""
+    return _half(blocks, 0) * _nibbles(blocks[:, 4:]) + _half(blocks, 2)
+
+
+def _q5_0(blocks: Tensor) -> Tensor:
+    """`d * (q - 16)`; half d, 32 fifth bits, 16 bytes of nibbles."""
+    return _half(blocks, 0) * (_nibbles(blocks[:, 6:]) + 16 * _bits(blocks[:, 2:6]) - 16)
+
+
+def _q5_1(blocks: Tensor) -> Tensor:
+    """`d * q + m`; half d, half m, 32 fifth bits, 16 bytes of nibbles."""
+    q = _nibbles(blocks[:, 8:]) + 16 * _bits(blocks[:, 4:8])
+    return _half(blocks, 0) * q + _half(blocks, 2)
+
+
+def _q8_0(blocks: Tensor) -> Tensor:
+    """`d * q`; half d, 32 signed bytes."""
+    return _half(blocks, 0) * _signed(blocks[:, 2:])
+
+
+def _q4_k(blocks: Tensor) -> Tensor:
+    """Eight groups of 32: `d * scale * q - dmin * min`; halves d and dmin, 12 bytes of scales."""
+    scale, minimum = _six_bit_scales(blocks[:, 4:16])
+    q = _nibbles(blocks[:, 16:].reshape(-1, 4, 32)).reshape(-1, 8, 32)
+    return _scaled_groups(blocks, scale, minimum, q)
+
+
+def _q5_k(blocks: Tensor) -> Tensor:
+    """As Q4_K with a fifth bit: bit g of byte i belongs to element i of group g."""
+    scale, minimum = _six_bit_scales(blocks[:, 4:16])
+    fifth = _bits(blocks[:, 16:48]).reshape(-1, 32, 8).transpose(1, 2)
+    q = _nibbles(blocks[:, 48:].reshape(-1, 4, 32)).reshape(-1, 8, 32) + 16 * fifth
+    return _scaled_groups(blocks, scale, minimum, q)
+
+
+def _q6_k(blocks: Tensor) -> Tensor:
+    """Sixteen groups of 16: `d * scale * (q - 32)`.
+
+    128 bytes of low nibbles, 64 bytes of high bit pairs, 16 signed scales, half d. Each half of the
+    block (128 elements) takes 64 bytes of nibbles and 32 bytes of bit pairs, pair p of byte i going
+    to element 32 p + i.
+    """
+    low = _nibbles(blocks[:, :128].reshape(-1, 2, 64))
+    pairs = blocks[:, 128:192].reshape(-1, 2, 1, 32) >> _shifts((0, 2, 4, 6), blocks)
+    high = (pairs & 3).reshape(-1, 2, 128)
+    q = (low + 16 * high - 32).reshape(-1, 16, 16)
+    scale = _half(blocks, 208) * _signed(blocks[:, 192:208])
+    return (scale[:, :, None] * q).reshape(-1, 256)
+
+
+def _scaled_groups(blocks: Tensor, scale: Tensor, minimum: Tensor, q: Tensor) -> Tensor:
+    scale, minimum = _half(blocks, 0) * scale, _half(blocks, 2) * minimum  # [num_blocks, 8]
+    return (scale[:, :, None] * q - minimum[:, :, None]).reshape(-1, 256)
+
+
+def _six_bit_scales(packed: Tensor) -> tuple[Tensor, Tensor]:
+    """Eight scales and eight minima of six bits each from twelve bytes.
+
+    Bytes 0-3 and 4-7 hold the first four scales and minima in their low six bits; bytes 8-11 hold the
+    low four bits of the last four (scale, then minimum), whose upper two bits are the top bits of 0-7.
+    """
+    first, second, third = packed[:, :4], packed[:, 4:8], packed[:, 8:]
+    scale = torch.cat([first & 63, (third & 15) | (first >> 6 << 4)], dim=1)
+    minimum = torch.cat([second & 63, (third >> 4) | (second >> 6 << 4)], dim=1)
+    return scale.float(), minimum.float()
+
+
+def _half(blocks: Tensor, offset: int) -> Tensor:
+    """The float16 at a byte offset of each block: [num_blocks, 1]."""
+    return blocks[:, offset : offset + 2].contiguous().view(torch.float16).float()
+
+
+def _signed(packed: Tensor) -> Tensor:
+    return packed.contiguous().view(torch.int8).float()
+
+
+def _nibbles(packed: Tensor) -> Tensor:
+    """The low halves of all bytes of the last dimension, then the high halves."""
+    return torch.cat([packed & 15, packed >> 4], dim=-1).float()
+
+
+def _bits(packed: Tensor) -> Tensor:
+    """All bits, lowest first: [num_blocks, 8 * bytes]."""
+    bits = packed[:, :, None] >> _shifts(range(8), packed).reshape(1, 1, 8)
+    return (bits & 1).float().flatten(1)
+
+
+def _shifts(shifts: range | tuple[int, ...], like: Tensor) -> Tensor:
+    """Shift counts, shaped to follow a dimension of size one: [1, 1, len, 1]."""
+    return torch.tensor(list(shifts), dtype=torch.uint8, device=like.device).reshape(1, 1, -1, 1)
+
+
+_DECODERS: dict[WeightType, Callable[[Tensor], Tensor]] = {
+    WeightType.F32: _float32,
+    WeightType.F16: _float16,
+    WeightType.BF16: _bfloat16,
+    WeightType.Q4_0: _q4_0,
+    WeightType.Q4_1: _q4_1,
+    WeightType.Q5_0: _q5_0,
+    WeightType.Q5_1: _q5_1,
+    WeightType.Q8_0: _q8_0,
+    WeightType.Q4_K: _q4_k,
+    WeightType.Q5_K: _q5_k,
+    WeightType.Q6_K: _q6_k,
+}

@@ -1,0 +1,147 @@
+"""TorchOps: the op set in plain PyTorch, run at once. The definition of correct.
+
+Every method is the sentence of its docstring in `ops.ops`, written as directly as PyTorch allows, in
+float32. Nothing is fused, cached or reordered. Runs on any torch device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from octavo.backends.torch.kv_cache import TorchKvCache
+from octavo.backends.torch.weights import LinearHandle, Stack
+from octavo.ops.batch import BatchRow, StepBatch
+from octavo.ops.ops import Activation, AttentionSpec
+from octavo.ops.rope import RopeTable
+from octavo.ops.weights import Embedding, Linear, Vector
+
+
+class TorchOps:
+    """`Ops[Tensor]` over the tokens of one step."""
+
+    def __init__(
+        self, tensors: Mapping[Stack, Tensor], cache: TorchKvCache, batch: StepBatch, device: torch.device
+    ) -> None:
+        self._tensors = tensors
+        self._cache = cache
+        self._batch = batch
+        self._token_ids = torch.tensor(batch.token_ids, device=device)
+        self._positions = torch.tensor(batch.positions, device=device)
+        self._wanted = torch.tensor(batch.wanted, dtype=torch.long, device=device)
+
+    def embed(self, table: Embedding, *, scale: float = 1.0) -> Tensor:
+        """See `ops.ops.Ops`."""
+        return self._tensor(table.handle)[self._token_ids] * scale
+
+    def linear(self, x: Tensor, weight: Linear) -> Tensor:
+        """See `ops.ops.Ops`."""
+        assert isinstance(weight.handle, LinearHandle)
+        product = x @ self._tensor(weight.handle.matrix).T
+        if weight.handle.bias is None:
+            return product
+        return product + self._tensor(weight.handle.bias)
+
+    def split(self, x: Tensor, widths: tuple[int, ...]) -> tuple[Tensor, ...]:
+        """See `ops.ops.Ops`."""
+        return tuple(x.split(list(widths), dim=1))
+
+    def rms_norm(self, x: Tensor, weight: Vector, eps: float) -> Tensor:
+        """See `ops.ops.Ops`."""
+        mean_square = x.square().mean(dim=-1, keepdim=True)
+        return x * torch.rsqrt(mean_square + eps) * self._tensor(weight.handle)
+
+    def head_norm(self, x: Tensor, weight: Vector, eps: float) -> Tensor:
+        """See `ops.ops.Ops`."""
+        heads = x.unflatten(1, (-1, weight.size))
+        return self.rms_norm(heads, weight, eps).flatten(1)
+
+    def rotary(self, x: Tensor, table: RopeTable, head_dim: int) -> Tensor:
+        """See `ops.ops.Ops`."""
+        inv_freq = torch.tensor(table.inv_freq, dtype=torch.float32, device=x.device)
+        angles = self._positions.float()[:, None] * inv_freq
+        cos = (angles.cos() * table.attention_factor)[:, None]  # [rows, 1, rotary_dim / 2]
+        sin = (angles.sin() * table.attention_factor)[:, None]
+
+        heads = x.unflatten(1, (-1, head_dim))  # [rows, heads, head_dim]
+        half = table.rotary_dim // 2
+        first, second, rest = heads.split([half, half, head_dim - table.rotary_dim], dim=2)
+        rotated = [first * cos - second * sin, second * cos + first * sin, rest]
+        return torch.cat(rotated, dim=2).flatten(1)
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) -> Tensor:
+        """See `ops.ops.Ops`.
+
+        All rows store before any row reads: two sequences with the same beginning may share the blocks
+        that one of them fills in this very step.
+        """
+        q, k, v = (x.unflatten(1, (-1, spec.head_dim)) for x in (q, k, v))
+        for row in self._batch.rows:
+            tokens = slice(row.first_token, row.first_token + row.num_tokens)
+            self._cache.write(spec.layer, row, k[tokens], v[tokens])
+        outputs = torch.empty_like(q)
+        for row in self._batch.rows:
+            tokens = slice(row.first_token, row.first_token + row.num_tokens)
+            outputs[tokens] = self._attend(q[tokens], row, spec)
+        return outputs.flatten(1)
+
+    def _attend(self, q: Tensor, row: BatchRow, spec: AttentionSpec) -> Tensor:
+        """Attention of one sequence; q and result: [num_tokens, num_heads, head_dim]."""
+        end = row.context_len + row.num_tokens
+        first = 0 if spec.window is None else max(0, row.context_len + 1 - spec.window)
+        keys, values = self._cache.read(spec.layer, row, first, end)
+        # Query head h reads KV head h // group.
+        grouped = q.unflatten(1, (spec.num_kv_heads, -1))  # [num_tokens, num_kv_heads, group, head_dim]
+        scores = torch.einsum("qhgd,khd->hgqk", grouped, keys) * spec.scale
+        if spec.soft_cap is not None:
+            scores = spec.soft_cap * torch.tanh(scores / spec.soft_cap)
+        query_places = torch.arange(row.context_len, end, device=q.device)[:, None]
+        key_places = torch.arange(first, end, device=q.device)[None, :]
+        hidden = key_places > query_places
+        if spec.window is not None:
+            hidden |= key_places <= query_places - spec.window
+        weights = scores.masked_fill(hidden, float("-inf")).softmax(dim=-1)
+        return torch.einsum("hgqk,khd->qhgd", weights, values).flatten(1, 2)
+
+    def gated(self, x: Tensor, activation: Activation) -> Tensor:
+        """See `ops.ops.Ops`."""
+        gate, up = x.chunk(2, dim=1)
+        return self.activation(gate, activation) * up
+
+    def activation(self, x: Tensor, activation: Activation) -> Tensor:
+        """See `ops.ops.Ops`."""
+        match activation:
+            case "silu":
+                return functional.silu(x)
+            case "gelu_tanh":
+                return functional.gelu(x, approximate="tanh")
+            case "gelu":
+                return functional.gelu(x)
+
+    def add(self, a: Tensor, b: Tensor) -> Tensor:
+        """See `ops.ops.Ops`."""
+        return a + b
+
+    def scale(self, x: Tensor, factor: float) -> Tensor:
+        """See `ops.ops.Ops`."""
+        return x * factor
+
+    def wanted_rows(self, x: Tensor) -> Tensor:
+        """See `ops.ops.Ops`."""
+        return x[self._wanted]
+
+    def logits(
+        self, x: Tensor, head: Linear, *, scale: float = 1.0, soft_cap: float | None = None
+    ) -> Tensor:
+        """See `ops.ops.Ops`."""
+        scores = self.linear(x, head) * scale
+        if soft_cap is None:
+            return scores
+        return soft_cap * torch.tanh(scores / soft_cap)
+
+    def _tensor(self, handle: object) -> Tensor:
+        assert isinstance(handle, Stack)
+        return self._tensors[handle]

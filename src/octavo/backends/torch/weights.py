@@ -1,0 +1,123 @@
+"""TorchWeights: what a model asked for, and later the tensors themselves.
+
+Owns the checks of names and shapes while a model is built, and the reading afterwards. A handle is
+the description of a tensor (`Stack`), so nothing is read before `load`; ops look it up in the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from octavo.backends.torch.dequantise import dequantise
+from octavo.errors import CorruptFileError
+from octavo.ops.weights import Embedding, Linear, Vector
+from octavo.weights.checkpoint import TensorView, WeightType
+
+_FLOAT_TYPES = (WeightType.F32, WeightType.F16, WeightType.BF16)
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Tensors of the checkpoint on top of each other, plus a constant."""
+
+    names: tuple[str, ...]
+    offset: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LinearHandle:
+    """Where the parts of a `Linear` are found."""
+
+    matrix: Stack
+    bias: Stack | None = None
+
+
+class TorchWeights:
+    """The `Weights` of the torch back end. All tensors become float32.
+
+    `matrix_dtype` rounds unquantised matrices first; None keeps the checkpoint's own numbers.
+    """
+
+    def __init__(
+        self, tensors: Mapping[str, TensorView], matrix_dtype: torch.dtype | None = None
+    ) -> None:
+        self._views = tensors
+        self._matrix_dtype = matrix_dtype
+        self._shapes: dict[Stack, tuple[int, ...]] = {}  # what was asked for, in order
+
+    def embedding(self, name: str, vocab_size: int, hidden_size: int) -> Embedding:
+        """See `ops.weights.Weights`."""
+        handle = self._ask(Stack((f"{name}.weight",)), [(vocab_size, hidden_size)])
+        return Embedding(vocab_size, hidden_size, handle)
+
+    def linear(
+        self, names: list[str], out_features: list[int], in_features: int, *, bias: bool = False
+    ) -> Linear:
+        """See `ops.weights.Weights`."""
+        matrix = self._ask(
+            Stack(tuple(f"{name}.weight" for name in names)),
+            [(out, in_features) for out in out_features],
+        )
+        bias_stack = None
+        if bias:
+            bias_stack = self._ask(
+                Stack(tuple(f"{name}.bias" for name in names)), [(out,) for out in out_features]
+            )
+        handle = LinearHandle(matrix, bias_stack)
+        return Linear(sum(out_features), in_features, tuple(out_features), handle)
+
+    def tied_linear(self, embedding: Embedding) -> Linear:
+        """See `ops.weights.Weights`."""
+        assert isinstance(embedding.handle, Stack)
+        handle = LinearHandle(embedding.handle)
+        rows = embedding.vocab_size
+        return Linear(rows, embedding.hidden_size, (rows,), handle)
+
+    def vector(self, name: str, size: int, *, offset: float = 0.0) -> Vector:
+        """See `ops.weights.Weights`."""
+        return Vector(size, self._ask(Stack((f"{name}.weight",), offset), [(size,)]))
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of all that was asked for."""
+        return 4 * sum(math.prod(shape) for shape in self._shapes.values())
+
+    @property
+    def unused_names(self) -> list[str]:
+        """Tensors of the checkpoint that nobody asked for."""
+        used = {name for stack in self._shapes for name in stack.names}
+        return [name for name in self._views if name not in used]
+
+    def load(self, device: torch.device, report: Callable[[float], None]) -> dict[Stack, Tensor]:
+        """Read everything onto `device`; `report` is told the share done."""
+        loaded: dict[Stack, Tensor] = {}
+        for done, (stack, shape) in enumerate(self._shapes.items(), start=1):
+            rows = torch.cat([self._read(self._views[name]) for name in stack.names])
+            loaded[stack] = rows.add_(stack.offset).reshape(shape).to(device)
+            report(done / len(self._shapes))
+        return loaded
+
+    def _read(self, view: TensorView) -> Tensor:
+        elements = dequantise(view)
+        if self._matrix_dtype is None or elements.dim() == 1 or view.type not in _FLOAT_TYPES:
+            return elements
+        return elements.to(self._matrix_dtype).float()
+
+    def _ask(self, stack: Stack, shapes: list[tuple[int, ...]]) -> Stack:
+        """Note that `stack` is used, after a look at the shape of each of its tensors."""
+        for name, shape in zip(stack.names, shapes, strict=True):
+            view = self._views.get(name)
+            if view is None:
+                raise CorruptFileError(f"the model file has no tensor {name}")
+            if tuple(view.shape) != shape:
+                raise CorruptFileError(
+                    f"tensor {name} has shape {list(view.shape)}, the model needs {list(shape)}"
+                )
+        rows = sum(shape[0] for shape in shapes)
+        self._shapes[stack] = (rows, *shapes[0][1:])
+        return stack

@@ -1,0 +1,33 @@
+"""The start banner: what runs, on what, and the sum of the memory."""
+
+from __future__ import annotations
+
+from octavo.engine.async_engine import AsyncLLM
+
+from octavo.contracts.kv_plan import MemoryPlan
+from octavo.foundation.quantities import format_bytes, format_count
+from octavo.version import version
+
+
+def banner(engine: AsyncLLM, url: str | None) -> list[str]:
+    """A few lines for the log."""
+    hardware = engine.hardware
+    lines = [
+        f"Octavo {version()}: {engine.model_name}, {hardware.weights}",
+        f"{hardware.num_threads} threads, {hardware.isa}, KV cache {hardware.kv_dtype}",
+        memory_line(engine.memory_plan),
+    ]
+    if url is not None:
+        lines.append(f"ready at {url}")
+    return lines
+
+
+def memory_line(plan: MemoryPlan) -> str:
+    """The memory plan as one sum."""
+    kv_bytes = plan.kv.num_blocks * plan.kv.bytes_per_block
+    return (
+        f"memory {format_bytes(plan.limit_bytes)}: weights {format_bytes(plan.weights_bytes)} + "
+        f"workspace {format_bytes(plan.workspace_bytes)} + KV {format_bytes(kv_bytes)} "
+        f"({format_count(plan.kv.num_tokens)} tokens, {plan.max_concurrency:.1f} requests of "
+        f"{format_count(plan.max_model_len)})"
+    )

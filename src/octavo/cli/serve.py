@@ -1,0 +1,67 @@
+"""octavo serve [MODEL]: flags to configuration, the start banner, the server."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from octavo.engine.async_engine import AsyncLLM
+
+from octavo.cli.banner import banner
+from octavo.cli.engine_flags import add_engine_flags, engine_config
+from octavo.cli.progress import ProgressLine
+from octavo.cli.vllm_flags import add_vllm_flags, explain_vllm_flags
+from octavo.config.cli_args import Parser, add_options, build
+from octavo.config.server import ServerConfig
+from octavo.errors import ConfigError
+from octavo.foundation.log import set_up_logging
+from octavo.server.serve import serve
+
+logger = logging.getLogger(__name__)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Serve until a signal ends it."""
+    parser = Parser(
+        prog="octavo serve",
+        description="Serve a model over an OpenAI-compatible HTTP API.",
+        epilog="Every flag is also an environment variable: --max-num-seqs is OCTAVO_MAX_NUM_SEQS.",
+    )
+    add_engine_flags(parser)
+    add_options(parser, ServerConfig)
+    add_vllm_flags(parser)
+    parsed = parser.parse_args(arguments)
+    set_up_logging()
+    explain_vllm_flags(parsed)
+    server_config = _with_template(build(ServerConfig, parsed))
+    _warn_if_open(server_config)
+    progress = ProgressLine(in_bytes=False)
+
+    def announce(engine: AsyncLLM, url: str) -> None:
+        progress.close()
+        for line in banner(engine, url):
+            logger.info("%s", line)
+
+    def report(phase: str, share: float) -> None:
+        progress.show(phase, share, 1.0)
+
+    serve(engine_config(parsed), server_config, announce=announce, report=report)
+    return 0
+
+
+def _with_template(config: ServerConfig) -> ServerConfig:
+    """`--chat-template` as text: a file's content, or the flag's own."""
+    given = config.chat_template
+    if given is None or "{" in given or "\n" in given:
+        return config
+    try:
+        return replace(config, chat_template=Path(given).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--chat-template {given}: cannot be read as a file: {error}") from None
+
+
+def _warn_if_open(config: ServerConfig) -> None:
+    if config.host in ("0.0.0.0", "::") and not config.api_key:  # noqa: S104 - compared, not bound
+        logger.warning("listening on every interface without --api-key: anybody may use the model")

@@ -1,0 +1,180 @@
+"""Engine core: the loop body that joins deciding and computing.
+
+Owns: one scheduler, one executor, the order plan -> run -> commit, what happens when a run fails.
+Does not know: text, HTTP, threads. It is not thread-safe: one thread makes all calls.
+Used by: the front ends in this package.
+
+    core = EngineCore.start(config.scheduler, config.cache, executor, clock, report)
+    core.add_request(engine_request)
+    while core.has_work():
+        for delta in core.step(): ...
+
+Every request that was added ends with exactly one delta that has a `finish_reason`, unless it was
+aborted with `silent=True`. When EngineDeadError leaves `step` or `add_request`, the engine is over
+and no further delta comes: the caller tells whoever waits for one.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Self
+
+from octavo.config.engine import CacheConfig, SchedulerConfig
+from octavo.contracts.delta import FinishReason, TokenDelta
+from octavo.contracts.kv_plan import MemoryPlan
+from octavo.contracts.request import EngineRequest
+from octavo.contracts.step import StepPlan, StepResult
+from octavo.engine.stats import EngineStats, StepStats, StepTimes
+from octavo.errors import EngineDeadError, InvalidRequestError
+from octavo.executor.base import Executor, ReportProgress
+from octavo.foundation.clock import Clock
+from octavo.kvcache.manager import KVManager
+from octavo.scheduling.scheduler import Scheduler
+
+logger = logging.getLogger(__name__)
+
+
+class EngineCore:
+    """One engine: requests go in, token deltas come out, one `step` at a time."""
+
+    def __init__(
+        self, scheduler: Scheduler, executor: Executor, memory_plan: MemoryPlan, clock: Clock
+    ) -> None:
+        """Join parts that are ready: `executor` has been started and answered `memory_plan`."""
+        self._scheduler = scheduler
+        self._executor = executor
+        self._memory_plan = memory_plan
+        self._clock = clock
+        self._times = StepTimes()
+        self._death: EngineDeadError | None = None
+
+    @classmethod
+    def start(
+        cls,
+        scheduler_config: SchedulerConfig,
+        cache_config: CacheConfig,
+        executor: Executor,
+        clock: Clock,
+        report: ReportProgress,
+    ) -> Self:
+        """Start the executor and build the scheduler for the pool that it could make.
+
+        Raises ModelFileError or DoesNotFitError from the executor.
+        """
+        memory_plan = executor.start(report)
+        kv = KVManager(memory_plan.kv, enable_prefix_caching=cache_config.enable_prefix_caching)
+        scheduler = Scheduler(scheduler_config, kv, memory_plan.max_model_len)
+        return cls(scheduler, executor, memory_plan, clock)
+
+    @property
+    def memory_plan(self) -> MemoryPlan:
+        """How memory was divided; `octavo.scheduling.admission.check_fits` takes its `kv`."""
+        return self._memory_plan
+
+    def add_request(self, request: EngineRequest) -> None:
+        """Queue a request; its first delta comes from a later `step`.
+
+        Lengths and ids were checked by the intake. Raises InvalidRequestError for a `request_id`
+        that is live already, EngineDeadError after the executor died.
+        """
+        self._raise_if_dead()
+        if request.request_id in self._scheduler.requests:
+            raise InvalidRequestError(
+                f"a request with the id {request.request_id!r} is running; choose another id",
+                param="request_id",
+            )
+        self._scheduler.add(request)
+
+    def abort(
+        self, request_id: str, *, reason: FinishReason = "abort", silent: bool = False
+    ) -> bool:
+        """End a request now, in whatever state it is. False if it is unknown or has ended already.
+
+        Its row and blocks are free before the next plan. The next `step` returns a last delta
+        without tokens and with `reason`. A front end that has composed the last output itself (a
+        stop string matched: `reason="stop"`) asks for silence and gets no further delta.
+        """
+        return self._scheduler.abort(request_id, reason, silent)
+
+    def has_work(self) -> bool:
+        """Whether `step` would do or return anything."""
+        return self._scheduler.has_work()
+
+    def step(self) -> list[TokenDelta]:
+        """Plan, run and commit one step; the news of all requests that it touched.
+
+        An error of one row ends that request with finish_reason "error". If `Executor.run` raises,
+        all running requests end so and the engine goes on with the waiting ones; if what it raised
+        is EngineDeadError, that leaves this method and every later call of it.
+        """
+        self._raise_if_dead()
+        now_s = self._clock.now_s
+        begin_s = now_s()
+        plan = self._scheduler.plan()
+        if not plan.rows:
+            return self._scheduler.take_notices()
+        planned_s = now_s()
+        try:
+            result = self._executor.run(plan)
+            _check_result(plan, result)
+        except EngineDeadError as error:
+            self._death = error
+            raise
+        except Exception as error:  # border: this step is lost, the engine goes on
+            logger.exception("step failed", extra={"step_id": plan.step_id})
+            return self._scheduler.fail_step(plan, f"the step failed: {error!r}")
+        ran_s = now_s()
+        deltas = self._scheduler.commit(plan, result)
+        executor_s = ran_s - planned_s
+        self._times.add(
+            StepStats(
+                num_rows=len(plan.rows),
+                num_tokens=plan.total_tokens,
+                python_s=now_s() - begin_s - executor_s,
+                executor_s=executor_s,
+            )
+        )
+        return deltas
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached blocks. False, and nothing happens, while any block is in use."""
+        return self._scheduler.reset_prefix_cache()
+
+    def stats(self) -> EngineStats:
+        """A snapshot from live state."""
+        scheduler, times = self._scheduler, self._times
+        counters = scheduler.counters
+        return EngineStats(
+            num_running=len(scheduler.running),
+            num_waiting=len(scheduler.waiting),
+            num_used_blocks=scheduler.kv.num_used_blocks,
+            num_blocks=scheduler.kv.num_blocks,
+            prefix_query_tokens=counters.prefix_query_tokens,
+            prefix_hit_tokens=counters.prefix_hit_tokens,
+            num_preemptions=counters.num_preemptions,
+            num_prompt_tokens=counters.num_prompt_tokens,
+            num_generation_tokens=counters.num_generation_tokens,
+            num_finished=dict(counters.num_finished),
+            num_steps=times.num_steps,
+            python_s=times.python_s,
+            executor_s=times.executor_s,
+            last_step=times.last,
+        )
+
+    def stop(self) -> None:
+        """Stop the executor. May be called twice."""
+        self._executor.stop()
+
+    def _raise_if_dead(self) -> None:
+        if self._death is not None:
+            raise EngineDeadError("the engine has stopped, see the cause") from self._death
+
+
+def _check_result(plan: StepPlan, result: StepResult) -> None:
+    """Refuse an answer that does not belong to the plan before anything is changed by it."""
+    num_wanted = sum(plan.samples)
+    if result.step_id != plan.step_id or len(result.sampled) != num_wanted:
+        raise RuntimeError(
+            f"step {plan.step_id} wanted {num_wanted} tokens, the executor answered for step "
+            f"{result.step_id} with {len(result.sampled)}"
+        )

@@ -1,0 +1,316 @@
+"""Intake: prompt + SamplingParams -> checked EngineRequests. Every check that needs the model.
+
+Owns the refusal of everything the engine could not serve; what passes here, the core never refuses.
+Does not know queues: whether there is room *now* is the scheduler's question.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from octavo.contracts.kv_plan import MemoryPlan
+from octavo.contracts.request import EngineRequest
+from octavo.contracts.step import SamplingSpec
+from octavo.errors import InvalidRequestError, PromptTooLongError
+from octavo.foundation.clock import Clock
+from octavo.prompts import PromptType
+from octavo.sampling_params import LOWEST_TEMPERATURE, SamplingParams, shown
+
+PROMPT_FIELDS = frozenset({"prompt", "prompt_token_ids", "cache_salt"})
+PRIORITY_RANGE = (-(2**63), 2**63 - 1)
+SEED_MASK = 2**64 - 1
+PROMPT_FORMS = "a text, a list of token ids, or a dict with `prompt` or `prompt_token_ids`"
+
+
+class TextEncoder(Protocol):
+    """What intake needs of a tokenizer."""
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPrompt:
+    """A prompt as token ids inside the vocabulary, at least one."""
+
+    token_ids: list[int]
+    text: str | None = None
+    cache_salt: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakeLimits:
+    """What a request is checked against."""
+
+    vocab_size: int
+    max_model_len: int  # prompt and answer together
+    pool_tokens: int  # tokens that the KV pool can hold
+    max_logprobs: int  # -1: no cap
+    eos_token_ids: tuple[int, ...]  # of the model, its generation config and its tokenizer
+
+    @classmethod
+    def of(
+        cls, memory: MemoryPlan, *, vocab_size: int, max_logprobs: int, eos: Iterable[int]
+    ) -> IntakeLimits:
+        """The limits of a started executor."""
+        return cls(
+            vocab_size=vocab_size,
+            max_model_len=memory.max_model_len,
+            pool_tokens=memory.kv.num_tokens,
+            max_logprobs=max_logprobs,
+            eos_token_ids=tuple(dict.fromkeys(eos)),
+        )
+
+
+class Intake:
+    """Makes requests. One thread at a time, except `encode`, which any thread may call."""
+
+    def __init__(
+        self, tokenizer: TextEncoder, limits: IntakeLimits, *, seed: int | None, clock: Clock
+    ) -> None:
+        self.limits = limits
+        self._tokenizer = tokenizer
+        self._seeds = random.Random(seed)  # noqa: S311 - draws need no secrecy
+        self._clock = clock
+
+    def encode(self, prompt: PromptType) -> EncodedPrompt:
+        """The prompt's token ids.
+
+        Raises InvalidRequestError for a wrong form, an empty prompt or ids outside the vocabulary,
+        PromptTooLongError when no room is left for an answer.
+        """
+        text, token_ids, cache_salt = _parts_of(prompt)
+        if token_ids is not None:
+            ids = self._checked_ids(token_ids)
+        else:
+            ids = self._tokenised(text)
+        if not ids:
+            raise InvalidRequestError("prompt must not be empty", param="prompt")
+        self._check_prompt_length(len(ids))
+        return EncodedPrompt(ids, text, cache_salt)
+
+    def requests(
+        self, request_id: str, prompt: EncodedPrompt, params: SamplingParams, *, priority: int = 0
+    ) -> list[EngineRequest]:
+        """`params.n` requests that share the prompt, in the order of their choices.
+
+        Raises InvalidRequestError that names the field and the limit.
+        """
+        params.verify()
+        _check_priority(priority)
+        self._check_token_ids(params)
+        stop_token_ids = params.stop_token_ids or []
+        seed = self._seeds.getrandbits(64) if params.seed is None else params.seed
+        base = {
+            "prompt_token_ids": prompt.token_ids,
+            "max_tokens": self._max_tokens(len(prompt.token_ids), params),
+            "eos_token_ids": [] if params.ignore_eos else list(self.limits.eos_token_ids),
+            "stop_token_ids": stop_token_ids,
+            "priority": priority,
+            "arrival_s": self._clock.now_s(),
+            "cache_salt": prompt.cache_salt,
+        }
+        spec = self._sampling(params)
+        requests = []
+        for choice in range(params.n):
+            wants_prompt = choice == 0 and params.prompt_logprobs is not None
+            requests.append(
+                EngineRequest(
+                    request_id=request_id if params.n == 1 else f"{request_id}/{choice}",
+                    sampling=SamplingSpec(
+                        **spec,
+                        seed=(seed + choice) & SEED_MASK,
+                        num_prompt_logprobs=(
+                            self._num_logprobs("prompt_logprobs", params.prompt_logprobs)
+                            if wants_prompt
+                            else -1
+                        ),
+                    ),
+                    skip_prefix_cache=wants_prompt,
+                    **base,
+                )
+            )
+        return requests
+
+    def _tokenised(self, text: str | None) -> list[int]:
+        assert text is not None
+        try:
+            return self._tokenizer.encode(text)
+        except UnicodeEncodeError as error:
+            message = f"prompt is not valid Unicode: a lone surrogate at position {error.start}"
+            raise InvalidRequestError(message, param="prompt") from None
+
+    def _checked_ids(self, token_ids: Sequence[int]) -> list[int]:
+        ids = list(token_ids)
+        if set(map(type, ids)) - {int}:
+            ids = [_token_id(value) for value in ids]
+        if ids and not (min(ids) >= 0 and max(ids) < self.limits.vocab_size):
+            wrong = next(id for id in ids if not 0 <= id < self.limits.vocab_size)
+            raise self._outside("prompt", wrong)
+        return ids
+
+    def _outside(self, name: str, token_id: int) -> InvalidRequestError:
+        message = (
+            f"{name}: token id {shown(token_id)} is outside the vocabulary "
+            f"of {self.limits.vocab_size} tokens"
+        )
+        return InvalidRequestError(message, param=name)
+
+    def _check_prompt_length(self, num_tokens: int) -> None:
+        longest = self.limits.max_model_len
+        if num_tokens >= longest:
+            raise PromptTooLongError(
+                f"This model's maximum context length is {longest} tokens, but the prompt has "
+                f"{num_tokens} and an answer needs at least 1. Shorten the prompt, or start the "
+                f"engine with a larger max_model_len.",
+                param="prompt",
+            )
+        if num_tokens > self.limits.pool_tokens:
+            raise PromptTooLongError(
+                f"The KV cache holds {self.limits.pool_tokens} tokens, but the prompt has "
+                f"{num_tokens}. Shorten the prompt, or start the engine with more KV memory.",
+                param="prompt",
+            )
+
+    def _max_tokens(self, num_prompt_tokens: int, params: SamplingParams) -> int:
+        """The request's `max_tokens`, or the rest of the context."""
+        # The last token of an answer is never read again, so it takes no KV entry.
+        in_pool = self.limits.pool_tokens + 1 - num_prompt_tokens
+        in_context = self.limits.max_model_len - num_prompt_tokens
+        wanted = params.max_tokens
+        if wanted is None:
+            return min(in_context, in_pool)
+        if wanted > in_context:
+            raise PromptTooLongError(
+                f"This model's maximum context length is {self.limits.max_model_len} tokens, but "
+                f"the prompt has {num_prompt_tokens} and max_tokens asks for {shown(wanted)} more. "
+                f"Use max_tokens of at most {in_context}, or none for the rest of the context.",
+                param="max_tokens",
+            )
+        if wanted > in_pool:
+            raise PromptTooLongError(
+                f"The KV cache holds {self.limits.pool_tokens} tokens, but the prompt has "
+                f"{num_prompt_tokens} and max_tokens asks for {wanted} more. "
+                f"Use max_tokens of at most {in_pool}, or start the engine with more KV memory.",
+                param="max_tokens",
+            )
+        return wanted
+
+    def _check_token_ids(self, params: SamplingParams) -> None:
+        for name in ("stop_token_ids", "allowed_token_ids", "logit_bias"):
+            ids: Iterable[int] = getattr(params, name) or ()
+            for token_id in ids:
+                if token_id >= self.limits.vocab_size:
+                    raise self._outside(name, token_id)
+
+    def _num_logprobs(self, name: str, wanted: int | None) -> int:
+        """-1 for none, else how many of the best."""
+        if wanted is None:
+            return -1
+        cap = self.limits.max_logprobs
+        number = self.limits.vocab_size if wanted == -1 else wanted
+        if cap != -1 and number > cap:
+            raise InvalidRequestError(
+                f"{name} may be at most {cap} (max_logprobs), got {shown(wanted)}", param=name
+            )
+        return min(number, self.limits.vocab_size)
+
+    def _sampling(self, params: SamplingParams) -> dict[str, Any]:
+        """The fields of SamplingSpec that all choices share; defaults are left out."""
+        limits = self.limits
+        spec: dict[str, Any] = {
+            "repetition_penalty": params.repetition_penalty,
+            "presence_penalty": params.presence_penalty,
+            "frequency_penalty": params.frequency_penalty,
+            "num_logprobs": self._num_logprobs("logprobs", params.logprobs),
+        }
+        if not params.is_greedy:
+            spec["temperature"] = max(params.temperature, LOWEST_TEMPERATURE)
+            spec["top_k"] = params.top_k if 0 < params.top_k < limits.vocab_size else 0
+            spec["top_p"] = params.top_p
+            spec["min_p"] = params.min_p
+        if params.logit_bias:
+            spec["bias_token_ids"] = list(params.logit_bias)
+            spec["bias_values"] = list(params.logit_bias.values())
+        if params.allowed_token_ids:
+            spec["allowed_token_ids"] = params.allowed_token_ids
+        if params.bad_words:
+            spec["bad_words"] = self._bad_words(params.bad_words)
+        if params.min_tokens:
+            spec["min_tokens"] = params.min_tokens
+            ends = [*limits.eos_token_ids, *(params.stop_token_ids or ())]
+            spec["stop_token_ids"] = list(dict.fromkeys(ends))
+        return spec
+
+    def _bad_words(self, words: Sequence[str]) -> list[list[int]]:
+        """Token sequences of each word, at the start of a text and after a space."""
+        sequences = {}
+        for word in words:
+            for form in (word, " " + word.lstrip()):
+                ids = self._tokenizer.encode(form, add_special_tokens=False)
+                if ids:
+                    sequences[tuple(ids)] = ids
+        return list(sequences.values())
+
+
+def _parts_of(prompt: Any) -> tuple[str | None, Sequence[int] | None, str | None]:
+    """(text, token ids, cache salt); one of the first two is there."""
+    if isinstance(prompt, str):
+        return prompt, None, None
+    if isinstance(prompt, Mapping):
+        return _parts_of_dict(prompt)
+    if _is_list(prompt):
+        return None, prompt, None
+    raise InvalidRequestError(f"prompt must be {PROMPT_FORMS}, got {shown(prompt)}", param="prompt")
+
+
+def _parts_of_dict(
+    prompt: Mapping[str, Any],
+) -> tuple[str | None, Sequence[int] | None, str | None]:
+    for name in prompt:
+        if name not in PROMPT_FIELDS:
+            raise InvalidRequestError(
+                f"prompt: {shown(name)} is not supported; a prompt may have "
+                f"{', '.join(sorted(PROMPT_FIELDS))}",
+                param="prompt",
+            )
+    text, token_ids, salt = (
+        prompt.get("prompt"),
+        prompt.get("prompt_token_ids"),
+        prompt.get("cache_salt"),
+    )
+    if text is not None and not isinstance(text, str):
+        raise InvalidRequestError(f"prompt must be a text, got {shown(text)}", param="prompt")
+    if token_ids is not None and not _is_list(token_ids):
+        message = f"prompt_token_ids must be a list of token ids, got {shown(token_ids)}"
+        raise InvalidRequestError(message, param="prompt_token_ids")
+    if text is None and token_ids is None:
+        raise InvalidRequestError(f"prompt must be {PROMPT_FORMS}", param="prompt")
+    if salt is not None and not (isinstance(salt, str) and salt):
+        raise InvalidRequestError(
+            f"cache_salt must be a non-empty text, got {shown(salt)}", param="cache_salt"
+        )
+    return text, token_ids, salt
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
+
+
+def _token_id(value: object) -> int:
+    """An id that another library's integer holds; booleans, floats and texts are none."""
+    if not isinstance(value, bool) and hasattr(value, "__index__"):
+        return int(value.__index__())
+    raise InvalidRequestError(
+        f"prompt: a token id must be a whole number, got {shown(value)}", param="prompt"
+    )
+
+
+def _check_priority(priority: object) -> None:
+    low, high = PRIORITY_RANGE
+    if type(priority) is not int or not low <= priority <= high:
+        raise InvalidRequestError(
+            f"priority must be a whole number of 64 bits, got {shown(priority)}", param="priority"
+        )

@@ -1,0 +1,128 @@
+"""What a user gets back: RequestOutput, with one CompletionOutput per choice.
+
+Names and meanings are vLLM's. Plain records without behaviour, except that log-probabilities stay
+in the engine's compact form until somebody looks at them: most are never read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, overload
+
+import msgspec
+
+from octavo.contracts.delta import FinishReason
+from octavo.contracts.step import TokenLogprobs
+
+__all__ = [
+    "CompletionOutput",
+    "FinishReason",
+    "Logprob",
+    "LogprobList",
+    "PromptLogprobs",
+    "RequestMetrics",
+    "RequestOutput",
+]
+
+
+class Logprob(msgspec.Struct, frozen=True):
+    """One token's natural log-probability at one position, before penalties and temperature."""
+
+    logprob: float
+    rank: int | None = None  # place in the vocabulary, 1 = most likely
+    decoded_token: str | None = None
+
+
+class LogprobList(Sequence[dict[int, Logprob]]):
+    """Positions in order, each a dict: token id -> Logprob, the actual token first.
+
+    An element is made when it is looked at. `raw` has the same without decoded tokens.
+    """
+
+    __slots__ = ("_decode", "raw")
+
+    def __init__(self, raw: list[TokenLogprobs], decode: Callable[[int], str] | None) -> None:
+        self.raw = raw
+        self._decode = decode
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[int, Logprob]: ...
+    @overload
+    def __getitem__(self, index: slice) -> LogprobList: ...
+    def __getitem__(self, index: int | slice) -> dict[int, Logprob] | LogprobList:
+        if isinstance(index, slice):
+            return LogprobList(self.raw[index], self._decode)
+        return by_token(self.raw[index], self._decode)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, LogprobList):
+            return self.raw == other.raw
+        return isinstance(other, list) and list(self) == other
+
+    __hash__ = None  # type: ignore[assignment]  # as a list
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self),)  # a pickle holds the decoded values, not the tokenizer
+
+
+PromptLogprobs: TypeAlias = list[dict[int, Logprob] | None]
+
+
+def by_token(entry: TokenLogprobs, decode: Callable[[int], str] | None) -> dict[int, Logprob]:
+    """One position in the form that users read."""
+    actual, *best = entry.token_ids
+    text = decode(actual) if decode is not None else None
+    found = {actual: Logprob(entry.logprobs[0], entry.rank, text)}
+    for rank, token_id in enumerate(best, 1):
+        if token_id != actual:
+            text = decode(token_id) if decode is not None else None
+            found[token_id] = Logprob(entry.logprobs[rank], rank, text)
+    return found
+
+
+@dataclass(slots=True)
+class RequestMetrics:
+    """Times of one request in seconds of the engine's clock, which counts from no fixed date."""
+
+    arrival_s: float
+    first_token_s: float | None = None
+    last_token_s: float | None = None
+    num_generation_tokens: int = 0  # over all choices
+
+
+@dataclass(slots=True)
+class CompletionOutput:
+    """One choice. In a DELTA stream `text`, `token_ids` and `logprobs` hold only what is new."""
+
+    index: int
+    text: str
+    token_ids: list[int]  # the token that ended the answer is included
+    cumulative_logprob: float | None = None  # of the whole choice so far, if logprobs were asked
+    logprobs: LogprobList | None = None  # parallel to `token_ids`
+    finish_reason: FinishReason | None = None  # None while it runs
+    stop_reason: int | str | None = None  # the stop token id or stop string; None for an end token
+
+    def finished(self) -> bool:
+        """Whether nothing follows."""
+        return self.finish_reason is not None
+
+
+@dataclass(slots=True)
+class RequestOutput:
+    """The state of one request."""
+
+    request_id: str
+    prompt: str | None  # None where token ids were given
+    prompt_token_ids: list[int]
+    prompt_logprobs: PromptLogprobs | None  # parallel to `prompt_token_ids`, the first is None
+    outputs: list[CompletionOutput]  # by index; in a DELTA stream only choices with news
+    finished: bool
+    metrics: RequestMetrics | None = None  # if the engine was asked to keep them
+    num_cached_tokens: int | None = None  # prompt tokens taken from the prefix cache; None until known

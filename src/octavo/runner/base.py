@@ -1,0 +1,51 @@
+"""The contract of a runner: one model on one device, with the state of its rows.
+
+A runner comes to life in two moves, so that a model that does not fit is refused before its weights
+are read: the constructor looks every tensor up and says how much memory is needed; `allocate` reads
+the weights and makes the KV pool of the size that the memory plan decided in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from octavo.config.engine import EngineConfig
+from octavo.contracts.kv_plan import MemoryPlan
+from octavo.contracts.step import StepPlan, StepResult
+from octavo.weights.checkpoint import Checkpoint
+
+ReportProgress = Callable[[str, float], None]  # (phase, share done between 0 and 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryNeeds:
+    """What a model takes besides the KV pool. All sizes in bytes."""
+
+    weights_bytes: int
+    workspace_bytes: int  # activations, logits, scratch at the largest step
+    bytes_per_block: int  # one KV block over all layers
+
+
+class Runner(Protocol):
+    """Runs plans in order. Reads `max_num_seqs`, `max_num_batched_tokens`, block size and types."""
+
+    def __init__(self, config: EngineConfig, checkpoint: Checkpoint) -> None:
+        """Build the model. Reads names, shapes and small vectors, no matrices.
+
+        Raises ModelFileError, or ConfigError for an option that this runner cannot serve.
+        """
+
+    @property
+    def needs(self) -> MemoryNeeds:
+        """Known after construction, for the memory plan."""
+
+    def allocate(self, plan: MemoryPlan, report: ReportProgress) -> None:
+        """Read the weights and make the KV pool. Once, before the first `run`."""
+
+    def run(self, plan: StepPlan) -> StepResult:
+        """Run one step; returns when its tokens are known. A fault of one row is in `errors`."""
+
+    def close(self) -> None:
+        """Give threads and memory back. May be called twice."""

@@ -1,0 +1,310 @@
+"""SamplingParams: what one request may ask, and every check of it that needs no model.
+
+Owns names, defaults and ranges (vLLM's). Does not know the vocabulary or the context length: those
+checks, and the translation into `SamplingSpec`, are in `engine/intake.py`.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from enum import Enum
+from typing import Any
+
+from octavo.errors import InvalidRequestError
+
+GREEDY_BELOW = 1e-5  # temperatures below this mean greedy
+LOWEST_TEMPERATURE = 0.01  # others are raised to this: smaller ones overflow the softmax
+MAX_CHOICES = 128  # `n`: each choice is a request of its own
+MAX_STOP_STRINGS = 64
+MAX_STOP_LENGTH = 4096  # characters; that much text may be held back
+MAX_BAD_WORDS = 256
+SEED_RANGE = (-(2**63), 2**64 - 1)  # signed or unsigned 64 bits
+
+REMOVED = {
+    "best_of": "ask for n choices and pick one",
+    "use_beam_search": "beam search is not offered",
+    "guided_decoding": "it is called structured_outputs",
+    "logits_processors": "use logit_bias, allowed_token_ids or bad_words",
+    "truncate_prompt_tokens": "cut the prompt before the call",
+}
+
+
+class RequestOutputKind(Enum):
+    """What each output of a stream holds."""
+
+    CUMULATIVE = 0  # everything so far
+    DELTA = 1  # what is new since the output before
+    FINAL_ONLY = 2  # one output, at the end
+
+
+@dataclass(slots=True, kw_only=True, repr=False)
+class SamplingParams:
+    """How to sample the answer to one prompt, and when to stop.
+
+    Raises InvalidRequestError (a ValueError) that names the field, the value and the range. Fields may
+    be assigned later; they are checked again when the request is made.
+    """
+
+    n: int = 1  # independent answers, 1 to 128; the i-th is seeded with `seed + i`
+    presence_penalty: float = 0.0  # [-2, 2], once per token that is in the output
+    frequency_penalty: float = 0.0  # [-2, 2], times the token's count in the output
+    repetition_penalty: float = 1.0  # > 0, for tokens of prompt and output (Keskar et al. 2019)
+    temperature: float = 1.0  # [0, 2]; below 1e-5 greedy, else at least 0.01
+    top_p: float = 1.0  # (0, 1], share of the probability that may be drawn
+    top_k: int = 0  # best tokens that may be drawn; 0 and -1 mean all
+    min_p: float = 0.0  # [0, 1], least probability relative to the best token
+    seed: int | None = None  # 64 bits; None and -1: the engine draws one
+    stop: str | list[str] | None = None  # strings that end the answer
+    stop_token_ids: list[int] | None = None  # tokens that end the answer
+    ignore_eos: bool = False  # go on after the model's own end tokens
+    max_tokens: int | None = 16  # None: the rest of the context
+    min_tokens: int = 0  # no end token and no stop string before so many tokens
+    logprobs: int | None = None  # so many best tokens at each position, and the chosen one; -1: all
+    prompt_logprobs: int | None = None  # the same for the prompt
+    detokenize: bool = True  # False: token ids only, `text` stays empty
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    include_stop_str_in_output: bool = False
+    output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
+    logit_bias: dict[int, float] | None = None  # token id -> [-100, 100], added to its logit
+    allowed_token_ids: list[int] | None = None  # no other token is drawn
+    bad_words: list[str] | None = None  # never written
+
+    def __new__(cls, **given: Any) -> SamplingParams:  # noqa: PYI034 - the class is final in spirit
+        """Refuse unknown names; the generated `__init__` takes the known ones."""
+        for name in given:
+            if name not in FIELD_DEFAULTS:
+                raise InvalidRequestError(_unknown_field(name), param=name)
+        return object.__new__(cls)
+
+    def __post_init__(self) -> None:
+        self.verify()
+
+    @classmethod
+    def from_optional(
+        cls, defaults: Mapping[str, Any] | None = None, /, **given: Any
+    ) -> SamplingParams:
+        """Parameters where None means "not given": then `defaults`, then the field's own default.
+
+        `max_tokens=None` without an entry in `defaults` keeps its meaning, the rest of the context.
+        """
+        chosen = dict(defaults or {})
+        chosen.update((name, value) for name, value in given.items() if value is not None)
+        if "max_tokens" in given:
+            chosen.setdefault("max_tokens", None)
+        return cls(**chosen)
+
+    def replace(self, **changes: Any) -> SamplingParams:
+        """A checked copy with other values."""
+        current: dict[str, Any] = {name: getattr(self, name) for name in FIELD_DEFAULTS}
+        return copy.deepcopy(SamplingParams(**(current | changes)))
+
+    def clone(self) -> SamplingParams:
+        """An independent copy."""
+        return copy.deepcopy(self)
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the best token is taken instead of a draw."""
+        return self.temperature < GREEDY_BELOW
+
+    @property
+    def stop_strings(self) -> list[str]:
+        """`stop` as a list."""
+        if self.stop is None:
+            return []
+        return [self.stop] if isinstance(self.stop, str) else self.stop
+
+    def verify(self) -> None:
+        """Check every field and bring it into its one form: `stop` a list, numbers plain ones."""
+        self._verify_numbers()
+        self._verify_flags()
+        self._verify_lengths()
+        self._verify_stops()
+        if self.logit_bias is not None:
+            self.logit_bias = _bias("logit_bias", self.logit_bias)
+        if self.allowed_token_ids is not None:
+            self.allowed_token_ids = _token_ids("allowed_token_ids", self.allowed_token_ids)
+            if not self.allowed_token_ids:
+                raise _wrong("allowed_token_ids", "must hold at least one token id", [])
+        if self.bad_words is not None:
+            self.bad_words = _strings("bad_words", self.bad_words, MAX_BAD_WORDS)
+
+    def _verify_numbers(self) -> None:
+        self.temperature = _number("temperature", self.temperature, 0.0, 2.0)
+        self.top_p = _number("top_p", self.top_p, 0.0, 1.0)
+        if self.top_p == 0.0:
+            raise _wrong("top_p", "must be above 0 and at most 1", self.top_p)
+        self.min_p = _number("min_p", self.min_p, 0.0, 1.0)
+        self.presence_penalty = _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        self.frequency_penalty = _number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        self.repetition_penalty = _number(
+            "repetition_penalty", self.repetition_penalty, 0.0, math.inf
+        )
+        if self.repetition_penalty == 0.0:
+            raise _wrong("repetition_penalty", "must be above 0", self.repetition_penalty)
+        self.top_k = _whole("top_k", self.top_k, -1, None, "; 0 and -1 turn it off")
+        if self.seed is not None:
+            self.seed = _whole("seed", self.seed, *SEED_RANGE)
+            if self.seed == -1:
+                self.seed = None
+
+    def _verify_flags(self) -> None:
+        for name in FLAGS:
+            value = getattr(self, name)
+            if value is not True and value is not False:
+                raise _wrong(name, "must be true or false", value)
+        if not isinstance(self.output_kind, RequestOutputKind):
+            raise _wrong("output_kind", "must be a RequestOutputKind", self.output_kind)
+
+    def _verify_lengths(self) -> None:
+        self.n = _whole("n", self.n, 1, MAX_CHOICES)
+        if self.n > 1 and self.is_greedy:
+            raise _wrong("n", "must be 1 with greedy sampling (temperature 0)", self.n)
+        self.min_tokens = _whole("min_tokens", self.min_tokens, 0, None)
+        if self.max_tokens is not None:
+            self.max_tokens = _whole("max_tokens", self.max_tokens, 1, None)
+            if self.min_tokens > self.max_tokens:
+                limit = f"must be at most max_tokens ({self.max_tokens})"
+                raise _wrong("min_tokens", limit, self.min_tokens)
+        hint = "; -1 means the whole vocabulary"
+        if self.logprobs is not None:
+            self.logprobs = _whole("logprobs", self.logprobs, -1, None, hint)
+        if self.prompt_logprobs is not None:
+            self.prompt_logprobs = _whole("prompt_logprobs", self.prompt_logprobs, -1, None, hint)
+
+    def _verify_stops(self) -> None:
+        if self.stop is not None:
+            given = [self.stop] if isinstance(self.stop, str) else self.stop
+            self.stop = _strings("stop", given, MAX_STOP_STRINGS, MAX_STOP_LENGTH)
+            if self.stop and not self.detokenize:
+                raise _wrong("stop", "needs detokenize=True", self.stop)
+        if self.stop_token_ids is not None:
+            self.stop_token_ids = _token_ids("stop_token_ids", self.stop_token_ids)
+
+    def __repr__(self) -> str:
+        shown = (
+            f"{name}={getattr(self, name)!r}"
+            for name, default in FIELD_DEFAULTS.items()
+            if getattr(self, name) != default
+        )
+        return f"SamplingParams({', '.join(shown)})"
+
+
+FIELD_DEFAULTS: Mapping[str, Any] = {
+    field.name: field.default for field in fields(SamplingParams) if field.default is not MISSING
+}
+FLAGS = tuple(name for name, default in FIELD_DEFAULTS.items() if isinstance(default, bool))
+
+
+def shown(value: object) -> str:
+    """A value as an error message may repeat it: never more than a few dozen characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _wrong(name: str, rule: str, value: object) -> InvalidRequestError:
+    return InvalidRequestError(f"{name} {rule}, got {shown(value)}", param=name)
+
+
+def _unknown_field(name: str) -> str:
+    if name in REMOVED:
+        return f"unknown sampling parameter {shown(name)}: {REMOVED[name]}"
+    near = difflib.get_close_matches(name, FIELD_DEFAULTS, n=1)
+    hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(FIELD_DEFAULTS)}"
+    return f"unknown sampling parameter {shown(name)}. {hint}"
+
+
+def _number(name: str, value: Any, low: float, high: float) -> float:
+    """A finite float in [low, high]."""
+    if type(value) is not float:
+        value = _as_float(name, value)
+    if low <= value <= high and value != math.inf:  # false for NaN
+        return value  # type: ignore[no-any-return]
+    if high == math.inf:
+        raise _wrong(name, f"must be a finite number, at least {low:g}", value)
+    raise _wrong(name, f"must be between {low:g} and {high:g}", value)
+
+
+def _as_float(name: str, value: Any) -> float:
+    """A float from an int or from another library's number; text and booleans are no numbers."""
+    if isinstance(value, str | bytes | bool) or not hasattr(value, "__float__"):
+        raise _wrong(name, "must be a number", value)
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise _wrong(name, "must be a number", value) from None
+
+
+def _whole(name: str, value: Any, low: int, high: int | None, hint: str = "") -> int:
+    """A whole number in [low, high]."""
+    if type(value) is not int:
+        value = _as_int(name, value)
+    if low <= value and (high is None or value <= high):
+        return value  # type: ignore[no-any-return]
+    if high is None:
+        raise _wrong(name, f"must be at least {low}{hint}", value)
+    raise _wrong(name, f"must be between {low} and {high}{hint}", value)
+
+
+def _as_int(name: str, value: Any) -> int:
+    """An int from another library's integer; booleans and floats are none."""
+    if isinstance(value, bool):
+        raise _wrong(name, "must be a whole number", value)
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise _wrong(name, "must be a whole number", value) from None
+
+
+def _items(name: str, value: Any, kind: str) -> Sequence[Any]:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence):
+        raise _wrong(name, f"must be a list of {kind}", value)
+    return value
+
+
+def _strings(name: str, value: Any, most: int, longest: int | None = None) -> list[str]:
+    """A list of non-empty strings, in their order, each once."""
+    items = _items(name, value, "strings")
+    if len(items) > most:
+        raise InvalidRequestError(
+            f"{name} may hold at most {most} strings, got {len(items)}", param=name
+        )
+    for item in items:
+        if not isinstance(item, str):
+            raise _wrong(name, "must be a list of strings", value)
+        if not item:
+            raise InvalidRequestError(f"{name} must not hold an empty string", param=name)
+        if longest is not None and len(item) > longest:
+            raise InvalidRequestError(
+                f"{name}: a string may have at most {longest} characters, got {len(item)}",
+                param=name,
+            )
+    return list(dict.fromkeys(items))
+
+
+def _token_ids(name: str, value: Any) -> list[int]:
+    """A list of non-negative token ids, each once."""
+    items = _items(name, value, "token ids")
+    return list(dict.fromkeys(_whole(name, item, 0, None) for item in items))
+
+
+def _bias(name: str, value: Any) -> dict[int, float]:
+    """Token id -> bias; ids may be decimal text, as JSON has no other keys."""
+    if not isinstance(value, Mapping):
+        raise _wrong(name, "must map token ids to numbers", value)
+    bias = {}
+    for key, amount in value.items():
+        is_text = isinstance(key, str) and len(key) < 20 and key.isascii() and key.isdigit()
+        token_id = int(key) if is_text else key
+        try:
+            token_id = _whole(name, token_id, 0, None)
+        except InvalidRequestError:
+            raise _wrong(name, "must have token ids as keys", key) from None
+        bias[token_id] = _number(name, amount, -100.0, 100.0)
+    return bias

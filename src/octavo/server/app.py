@@ -1,0 +1,73 @@
+"""The application: the list of routes and the list of middleware."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from octavo.engine.async_engine import AsyncLLM
+from octavo.server.routes.chat_completions import create_chat_completion
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from octavo.config.server import ServerConfig
+from octavo.errors import OctavoError
+from octavo.server.auth import KeyGuard
+from octavo.server.counting import AnswerCounter
+from octavo.server.disconnect import ClientGoneError
+from octavo.server.errors import answer_error
+from octavo.server.limits import HeaderLimit
+from octavo.server.metrics import ServerMetrics
+from octavo.server.routes.completions import create_completion
+from octavo.server.routes.health import health, metrics, ready, show_version
+from octavo.server.routes.models import list_models, show_model
+from octavo.server.routes.tokenize import detokenize, tokenize
+from octavo.server.state import ServerState
+
+Handler = Callable[[Request], Awaitable[Response | ASGIApp]]
+
+ROUTES: tuple[tuple[str, str, Handler], ...] = (
+    ("GET", "/health", health),
+    ("GET", "/ping", health),
+    ("POST", "/ping", health),
+    ("GET", "/ready", ready),
+    ("GET", "/version", show_version),
+    ("GET", "/metrics", metrics),
+    ("GET", "/v1/models", list_models),
+    ("GET", "/v1/models/{name:path}", show_model),
+    ("POST", "/v1/completions", create_completion),
+    ("POST", "/v1/chat/completions", create_chat_completion),
+    ("POST", "/tokenize", tokenize),
+    ("POST", "/detokenize", detokenize),
+)
+
+
+def build_state(engine: AsyncLLM, config: ServerConfig) -> ServerState:
+    """What the routes share, with metrics of its own."""
+    name = (config.served_model_name or (engine.model_name,))[0]
+    return ServerState(engine, config, ServerMetrics(name, engine.snapshot))
+
+
+def build_app(state: ServerState) -> ASGIApp:
+    """The ASGI application of one engine."""
+    app = Starlette(
+        routes=[Route(path, handler, methods=[method]) for method, path, handler in ROUTES],  # type: ignore[arg-type]  # Starlette wants Response; any ASGI answer will do
+        exception_handlers={
+            OctavoError: answer_error,
+            HTTPException: answer_error,
+            ClientGoneError: _answer_nobody,
+            Exception: answer_error,
+        },
+    )
+    app.state.server = state
+    guarded = KeyGuard(app, state.config.api_key)
+    paths = frozenset(path for _, path, _ in ROUTES if "{" not in path)
+    return AnswerCounter(HeaderLimit(guarded), state.metrics, paths)
+
+
+async def _answer_nobody(request: Request, error: Exception) -> Response:
+    """The client has gone; the answer is for the counters only."""
+    return Response(status_code=499)

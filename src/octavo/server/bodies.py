@@ -1,0 +1,76 @@
+"""Request bodies: read with a limit, decoded into a struct, errors that name the field.
+
+Answers go out through `json_response`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from octavo.errors import InvalidRequestError
+from octavo.server.errors import PayloadTooLargeError, UnsupportedMediaTypeError
+
+S = TypeVar("S", bound=msgspec.Struct)
+_PLACE = re.compile(r"^(?P<what>.*?) - at `(?:key in )?\$\.?(?P<path>[^`]*)`$", re.DOTALL)
+
+
+async def read_json(request: Request, kind: type[S], max_bytes: int) -> S:
+    """The body as a struct.
+
+    Raises PayloadTooLargeError beyond `max_bytes` (before anything is decoded),
+    UnsupportedMediaTypeError, and InvalidRequestError with the path of the offending field.
+    """
+    content_type = request.headers.get("content-type", "application/json").partition(";")[0]
+    if content_type.strip().lower() not in ("application/json", "text/json", ""):
+        message = f"Content-Type must be application/json, got {content_type!r}"
+        raise UnsupportedMediaTypeError(message, param=None)
+    body = await read_bytes(request, max_bytes)
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise _located(error) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequestError(f"the body is not valid JSON: {error}") from None
+
+
+async def read_bytes(request: Request, max_bytes: int) -> bytes:
+    """The raw body, up to `max_bytes`."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > max_bytes:
+        raise _too_large(max_bytes)
+    pieces, size = [], 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > max_bytes:
+            raise _too_large(max_bytes)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def json_response(content: object, headers: dict[str, str] | None = None) -> Response:
+    """A struct or plain data as a JSON answer."""
+    return Response(msgspec.json.encode(content), headers=headers, media_type="application/json")
+
+
+def _too_large(max_bytes: int) -> PayloadTooLargeError:
+    return PayloadTooLargeError(
+        f"the body is larger than {max_bytes} bytes (--max-body-bytes)", param=None
+    )
+
+
+def _located(error: msgspec.ValidationError) -> InvalidRequestError:
+    """msgspec's error in our words: which field, and what would be right."""
+    text = str(error)
+    found = _PLACE.match(text)
+    if found is None:
+        missing = re.search(r"missing required field `(\w+)`", text)
+        if missing is not None:
+            return InvalidRequestError(f"{missing[1]} is missing", param=missing[1])
+        return InvalidRequestError(f"the body is wrong: {text}")
+    path = found["path"] or "body"
+    return InvalidRequestError(f"{path}: {found['what']}", param=path)

@@ -1,0 +1,113 @@
+"""Exceptions -> status and body. One table, one form: {"error": {message, type, param, code}}.
+
+Used by: every route, and the middleware that answer before a route is reached.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from octavo.errors import (
+    ConfigError,
+    EngineDeadError,
+    InvalidRequestError,
+    ModelNotFoundError,
+    OverloadedError,
+)
+
+logger = logging.getLogger(__name__)
+MAX_MESSAGE_CHARACTERS = 2000  # an error must never echo a whole body
+TYPES = {
+    400: "BadRequestError",
+    401: "AuthenticationError",
+    404: "NotFoundError",
+    405: "MethodNotAllowedError",
+    413: "RequestTooLargeError",
+    415: "UnsupportedMediaTypeError",
+    429: "RateLimitError",
+    431: "RequestTooLargeError",
+    500: "InternalServerError",
+    503: "ServiceUnavailableError",
+}
+
+
+class PayloadTooLargeError(InvalidRequestError):
+    """A body or a header beyond the limit."""
+
+
+class UnsupportedMediaTypeError(InvalidRequestError):
+    """A body that is not JSON by its content type."""
+
+
+class NotReadyError(OverloadedError):
+    """The model is still loading, or the server is ending."""
+
+
+def status_of(error: BaseException) -> int:
+    """The HTTP status of an exception."""
+    match error:
+        case PayloadTooLargeError():
+            return 413
+        case UnsupportedMediaTypeError():
+            return 415
+        case ModelNotFoundError():
+            return 404
+        case InvalidRequestError() | ConfigError():
+            return 400
+        case NotReadyError() | EngineDeadError():
+            return 503
+        case OverloadedError():
+            return 429
+        case HTTPException():
+            return error.status_code
+        case _:
+            return 500
+
+
+def error_body(status: int, message: str, param: str | None = None) -> dict[str, Any]:
+    """OpenAI's error object."""
+    if len(message) > MAX_MESSAGE_CHARACTERS:
+        message = message[:MAX_MESSAGE_CHARACTERS] + " ..."
+    kind = TYPES.get(status, "BadRequestError" if status < 500 else "InternalServerError")
+    return {"error": {"message": message, "type": kind, "param": param, "code": status}}
+
+
+def body_of(error: BaseException) -> dict[str, Any]:
+    """The error object of an exception; a fault of our own is logged, and not told in detail."""
+    status = status_of(error)
+    if isinstance(error, HTTPException):
+        return error_body(status, str(error.detail))
+    if status == 500:
+        logger.error("a request failed inside the server", exc_info=error)
+        return error_body(status, "internal error; the server's log has the details")
+    param = error.param if isinstance(error, InvalidRequestError) else None
+    if isinstance(error, ModelNotFoundError) and param is None:
+        param = "model"
+    return error_body(status, str(error), param)
+
+
+def response_of(error: BaseException) -> Response:
+    """The whole answer to an exception."""
+    headers = {}
+    if isinstance(error, OverloadedError) and error.retry_after_s is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    if isinstance(error, HTTPException) and error.headers:
+        headers.update(error.headers)
+    return Response(
+        msgspec.json.encode(body_of(error)),
+        status_code=status_of(error),
+        headers=headers,
+        media_type="application/json",
+    )
+
+
+async def answer_error(request: Request, error: Exception) -> Response:
+    """Starlette's hook for exceptions."""
+    return response_of(error)

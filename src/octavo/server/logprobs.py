@@ -1,0 +1,101 @@
+"""Log-probabilities in the two shapes of OpenAI's API: lists for completions, entries for chats.
+
+Tokens are shown by their exact bytes; where a letter's bytes lie in several tokens, each token's
+text is its own bytes with U+FFFD for what is no letter, and offsets count the letters that are
+complete.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from typing import Any
+
+from octavo.text.tokenizer import Tokenizer
+
+from octavo.contracts.step import TokenLogprobs
+
+LOWEST = -9999.0  # JSON has no -inf
+
+
+class CompletionLogprobs:
+    """Builds the `logprobs` object of one choice of a completion, piece by piece."""
+
+    def __init__(self, tokenizer: Tokenizer, num_best: int) -> None:
+        self._tokenizer = tokenizer
+        self._num_best = num_best
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._offset = 0
+
+    def add(
+        self, token_ids: Sequence[int], entries: Sequence[TokenLogprobs | None]
+    ) -> dict[str, Any]:
+        """The object for the next tokens; an entry of None is a token without a prediction."""
+        tokens, values, tops, offsets = [], [], [], []
+        for token_id, entry in zip(token_ids, entries, strict=True):
+            raw = self._tokenizer.token_bytes(token_id)
+            tokens.append(raw.decode("utf-8", "replace"))
+            offsets.append(self._offset)
+            self._offset += len(self._decoder.decode(raw))
+            values.append(None if entry is None else finite(entry.logprobs[0]))
+            tops.append(None if entry is None else self._best(entry))
+        return {
+            "text_offset": offsets,
+            "token_logprobs": values,
+            "tokens": tokens,
+            "top_logprobs": tops,
+        }
+
+    def _best(self, entry: TokenLogprobs) -> dict[str, float]:
+        """The best tokens, the actual one always among them; equal texts keep the better one."""
+        count = max(1, self._num_best + 1)
+        best: dict[str, float] = {}
+        pairs = list(zip(entry.token_ids, entry.logprobs, strict=True))
+        for token_id, value in (*pairs[1:count], pairs[0]):
+            text = self._tokenizer.token_bytes(token_id).decode("utf-8", "replace")
+            best.setdefault(text, finite(value))
+        return best
+
+
+def chat_logprobs(
+    tokenizer: Tokenizer, entries: Sequence[TokenLogprobs], num_best: int
+) -> dict[str, Any]:
+    """The `logprobs` object of a chat choice: one entry for each token."""
+    content = []
+    for entry in entries:
+        best = zip(entry.token_ids[1 : num_best + 1], entry.logprobs[1:], strict=False)
+        shown = _token(tokenizer, entry.token_ids[0], entry.logprobs[0])
+        shown["top_logprobs"] = [_token(tokenizer, token, value) for token, value in best]
+        content.append(shown)
+    return {"content": content, "refusal": None}
+
+
+def prompt_logprobs(
+    tokenizer: Tokenizer, entries: Sequence[TokenLogprobs]
+) -> list[dict[str, Any] | None]:
+    """vLLM's `prompt_logprobs`: for each prompt token a map id -> logprob; the first has none."""
+    shown: list[dict[str, Any] | None] = [None]
+    for entry in entries:
+        ranks = [entry.rank, *range(1, len(entry.token_ids))]
+        position: dict[str, Any] = {}
+        for token_id, value, rank in zip(entry.token_ids, entry.logprobs, ranks, strict=True):
+            text = tokenizer.token_bytes(token_id).decode("utf-8", "replace")
+            position.setdefault(
+                str(token_id), {"logprob": finite(value), "rank": rank, "decoded_token": text}
+            )
+        shown.append(position)
+    return shown
+
+
+def finite(value: float) -> float:
+    """A logprob that JSON can hold."""
+    return max(value, LOWEST)
+
+
+def _token(tokenizer: Tokenizer, token_id: int, value: float) -> dict[str, Any]:
+    raw = tokenizer.token_bytes(token_id)
+    return {
+        "token": raw.decode("utf-8", "replace"),
+        "logprob": finite(value),
+        "bytes": list(raw),
+    }

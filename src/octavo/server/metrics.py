@@ -1,0 +1,164 @@
+"""Prometheus metrics under vLLM's names, labels and buckets, so that existing boards fill.
+
+Gauges and engine counters are read from live state at each scrape and cannot drift; histograms are
+fed when a request ends. All label sets exist from the start: alert rules use absent().
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from octavo.contracts.kv_plan import MemoryPlan
+from octavo.engine.stats import EngineStats
+
+FINISH_REASONS = ("stop", "length", "abort", "error")
+FIRST_TOKEN_BUCKETS = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
+    *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0),
+)
+TOKEN_BUCKETS = (
+    *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75),
+    *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0),
+)
+REQUEST_BUCKETS = (
+    *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0),
+    *(120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0),
+)
+LENGTH_BUCKETS = tuple(float(step * 10**power) for power in range(6) for step in (1, 2, 5))
+HISTOGRAMS = (
+    ("time_to_first_token_seconds", "Arrival to first token.", FIRST_TOKEN_BUCKETS),
+    ("inter_token_latency_seconds", "Between two outputs of a request.", TOKEN_BUCKETS),
+    ("request_time_per_output_token_seconds", "Mean gap per request.", TOKEN_BUCKETS),
+    ("e2e_request_latency_seconds", "Arrival to last token.", REQUEST_BUCKETS),
+    ("request_queue_time_seconds", "Arrival to the first step.", REQUEST_BUCKETS),
+    ("request_prefill_time_seconds", "First step to first token.", REQUEST_BUCKETS),
+    ("request_decode_time_seconds", "First token to last token.", REQUEST_BUCKETS),
+    ("request_inference_time_seconds", "First step to last token.", REQUEST_BUCKETS),
+    ("request_prompt_tokens", "Prompt tokens of a request.", LENGTH_BUCKETS),
+    ("request_generation_tokens", "Generated tokens of a request.", LENGTH_BUCKETS),
+    ("request_params_max_tokens", "max_tokens of a request.", LENGTH_BUCKETS),
+    ("request_params_n", "Choices of a request.", (1.0, 2.0, 5.0, 10.0, 20.0)),
+)
+Snapshot = Callable[[], tuple[EngineStats, MemoryPlan] | None]
+
+
+class ServerMetrics:
+    """One registry per server."""
+
+    def __init__(self, model_name: str, snapshot: Snapshot, namespace: str = "vllm") -> None:
+        self._registry = CollectorRegistry()
+        self._labels = {"model_name": model_name, "engine": "0"}
+        self._namespace = namespace
+        self._registry.register(_LiveCollector(namespace, self._labels, snapshot))
+        self._histograms = {
+            name: self._histogram(name, text, buckets) for name, text, buckets in HISTOGRAMS
+        }
+        self._http_requests = Counter(
+            "http_requests",
+            "Answered requests by path and status.",
+            ("method", "handler", "status"),
+            registry=self._registry,
+        )
+
+    def observe(self, name: str, value: float) -> None:
+        """Count one value in a histogram of HISTOGRAMS."""
+        self._histograms[name].observe(value)
+
+    def count_answer(self, method: str, handler: str, status: int) -> None:
+        """Count one HTTP answer."""
+        self._http_requests.labels(method, handler, f"{status // 100}xx").inc()
+
+    def render(self) -> bytes:
+        """The text of /metrics."""
+        return bytes(generate_latest(self._registry))
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        histogram = Histogram(
+            f"{self._namespace}:{name}",
+            text,
+            tuple(self._labels),
+            buckets=buckets,
+            registry=self._registry,
+        )
+        return histogram.labels(**self._labels)
+
+
+class _LiveCollector:
+    """Reads the engine's own counts at each scrape."""
+
+    def __init__(self, namespace: str, labels: dict[str, str], snapshot: Snapshot) -> None:
+        self._namespace, self._labels, self._snapshot = namespace, labels, snapshot
+
+    def describe(self) -> list[Metric]:
+        return []  # nothing is collected at registration
+
+    def collect(self) -> Iterator[Metric]:
+        found = self._snapshot()
+        stats, memory = found if found is not None else (None, None)
+        yield self._gauge(
+            "num_requests_running", "Requests in the batch.", stats.num_running if stats else 0
+        )
+        yield self._gauge(
+            "num_requests_waiting", "Requests that wait.", stats.num_waiting if stats else 0
+        )
+        yield self._gauge(
+            "kv_cache_usage_perc",
+            "Share of KV blocks in use, 0 to 1.",
+            stats.kv_cache_usage if stats else 0.0,
+        )
+        for name, text, value in self._counts(stats):
+            family = CounterMetricFamily(
+                f"{self._namespace}:{name}", text, labels=tuple(self._labels)
+            )
+            family.add_metric(tuple(self._labels.values()), value)
+            yield family
+        finished = CounterMetricFamily(
+            f"{self._namespace}:request_success",
+            "Ended requests by reason.",
+            labels=(*self._labels, "finished_reason"),
+        )
+        for reason in FINISH_REASONS:
+            count = stats.num_finished.get(reason, 0) if stats else 0  # type: ignore[call-overload]
+            finished.add_metric((*self._labels.values(), reason), count)
+        yield finished
+        yield self._cache_info(memory)
+
+    def _counts(self, stats: EngineStats | None) -> Iterator[tuple[str, str, float]]:
+        yield "prompt_tokens", "Prompt tokens.", stats.num_prompt_tokens if stats else 0
+        yield "generation_tokens", "Generated tokens.", stats.num_generation_tokens if stats else 0
+        yield "num_preemptions", "Preempted requests.", stats.num_preemptions if stats else 0
+        yield (
+            "prefix_cache_queries",
+            "Prompt tokens looked up in the prefix cache.",
+            stats.prefix_query_tokens if stats else 0,
+        )
+        yield (
+            "prefix_cache_hits",
+            "Prompt tokens found in the prefix cache.",
+            stats.prefix_hit_tokens if stats else 0,
+        )
+
+    def _gauge(self, name: str, text: str, value: float) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(f"{self._namespace}:{name}", text, labels=tuple(self._labels))
+        family.add_metric(tuple(self._labels.values()), value)
+        return family
+
+    def _cache_info(self, memory: MemoryPlan | None) -> GaugeMetricFamily:
+        """vLLM's cache_config_info: the numbers are labels, the value is 1."""
+        facts = {
+            "block_size": memory.kv.block_size if memory else 0,
+            "num_gpu_blocks": memory.kv.num_blocks if memory else 0,
+            "kv_cache_size_tokens": memory.kv.num_tokens if memory else 0,
+            "kv_cache_max_concurrency": f"{memory.max_concurrency:.2f}" if memory else 0,
+        }
+        family = GaugeMetricFamily(
+            f"{self._namespace}:cache_config_info",
+            "How KV memory is divided.",
+            labels=(*self._labels, *facts),
+        )
+        values = (*self._labels.values(), *map(str, facts.values()))
+        family.add_metric(values, 1)
+        return family

@@ -1,0 +1,1 @@
+"""One file per group of endpoints; each exports its handlers, `app.py` lists the paths."""

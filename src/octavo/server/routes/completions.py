@@ -1,0 +1,153 @@
+"""POST /v1/completions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from octavo.contracts.step import TokenLogprobs
+from octavo.errors import InvalidRequestError
+from octavo.outputs import CompletionOutput, RequestOutput
+from octavo.prompts import TokensPrompt
+from octavo.server.bodies import read_json
+from octavo.server.chunks import ChunkWriter
+from octavo.server.generation import Generation
+from octavo.server.logprobs import CompletionLogprobs, prompt_logprobs
+from octavo.server.routes.health import state_of
+from octavo.server.schemas.completions import CompletionRequest, prompts_of
+from octavo.server.schemas.sampling import check_served, sampling_params
+from octavo.server.serving import Answer, respond, tenant_of
+from octavo.server.state import ServerState, new_id, prompt_of, salt_of
+from octavo.server.truncation import cut_prompt
+
+DEFAULT_MAX_TOKENS = 16
+
+
+async def create_completion(request: Request) -> Response | ASGIApp:
+    """Continue one or more prompts."""
+    state = state_of(request)
+    body = await read_json(request, CompletionRequest, state.config.max_body_bytes)
+    state.require_ready()
+    model = state.require_model(body.model)
+    check_served(body)
+    if body.suffix:
+        raise InvalidRequestError("suffix is not supported by this server", param="suffix")
+    answer = await _CompletionAnswer.of(state, body, model, tenant_of(request))
+    return await respond(request, answer)
+
+
+class _CompletionAnswer(Answer):
+    """Turns outputs into the body, or the chunks, of one request."""
+
+    def __init__(
+        self, generation: Generation, body: CompletionRequest, model: str, *, scores_only: bool
+    ) -> None:
+        super().__init__(generation, body, model, kind="text_completion")
+        self._body = body
+        self._scores_only = scores_only  # max_tokens 0 with echo: the prompt alone
+        self._logprobs: dict[int, CompletionLogprobs] = {}
+        self._echoed: set[int] = set()
+
+    @classmethod
+    async def of(
+        cls, state: ServerState, body: CompletionRequest, model: str, tenant: str | None
+    ) -> _CompletionAnswer:
+        """Check and tokenise everything; nothing is started yet."""
+        scores_only = bool(body.echo) and body.max_tokens == 0
+        max_tokens = 1 if scores_only else body.max_tokens
+        if max_tokens is None:
+            max_tokens = state.defaults.get("max_tokens", DEFAULT_MAX_TOKENS)
+        params = sampling_params(
+            body, defaults=state.defaults, max_tokens=max_tokens, logprobs=body.logprobs
+        )
+        if body.echo and body.logprobs is not None and params.prompt_logprobs is None:
+            params.prompt_logprobs = body.logprobs
+        prompts = await _token_prompts(state, body, salt_of(tenant, body.cache_salt))
+        generation = Generation(state, new_id("cmpl"), prompts, params, priority=body.priority or 0)
+        return cls(generation, body, model, scores_only=scores_only)
+
+    def choice(
+        self, number: int, output: RequestOutput, choice: CompletionOutput
+    ) -> dict[str, Any]:
+        """One choice of the whole answer, or what is new of it in a chunk."""
+        index = number * self.generation.params.n + choice.index
+        token_ids = [] if self._scores_only else choice.token_ids
+        shown: dict[str, Any] = {
+            "index": index,
+            "text": "" if self._scores_only else choice.text,
+            "logprobs": None,
+            "finish_reason": choice.finish_reason,
+            "stop_reason": choice.stop_reason,
+        }
+        is_first = index not in self._echoed
+        self._echoed.add(index)
+        echoes = bool(self._body.echo) and is_first
+        if echoes:
+            shown["text"] = self._prompt_text(number, output) + shown["text"]
+        if self._body.logprobs is not None:
+            shown["logprobs"] = self._logprobs_of(index, output, choice, echoes=echoes)
+        if self._body.return_token_ids:
+            shown["token_ids"] = token_ids
+            if is_first:
+                shown["prompt_token_ids"] = output.prompt_token_ids
+        if self._body.prompt_logprobs is not None and not self.streams:
+            shown["prompt_logprobs"] = prompt_logprobs(self.tokenizer, self._prompt_entries(output))
+        return shown
+
+    def plain_chunk(
+        self, writer: ChunkWriter, number: int, choice: CompletionOutput
+    ) -> bytes | None:
+        """The quick form of a chunk, where nothing but text is new."""
+        index = number * self.generation.params.n + choice.index
+        wants_more = self._body.logprobs is not None or self._body.return_token_ids
+        if wants_more or (self._body.echo and index not in self._echoed):
+            return None
+        return writer.text(index, choice.text)
+
+    def usage_tokens(self) -> int:
+        return 0 if self._scores_only else self.generation.counts.completion_tokens
+
+    def _prompt_text(self, number: int, output: RequestOutput) -> str:
+        text = self.generation.prompts[number].get("prompt")
+        if text is not None:
+            return text
+        return self.tokenizer.decode(output.prompt_token_ids, skip_special_tokens=False)
+
+    def _logprobs_of(
+        self, index: int, output: RequestOutput, choice: CompletionOutput, *, echoes: bool
+    ) -> dict[str, Any]:
+        builder = self._logprobs.get(index)
+        if builder is None:
+            builder = CompletionLogprobs(self.tokenizer, self._body.logprobs or 0)
+            self._logprobs[index] = builder
+        token_ids: list[int] = []
+        entries: list[TokenLogprobs | None] = []
+        if echoes:
+            token_ids += output.prompt_token_ids
+            entries += [None, *self._prompt_entries(output)]
+        if not self._scores_only and choice.logprobs is not None:
+            token_ids += choice.token_ids
+            entries += choice.logprobs.raw
+        return builder.add(token_ids, entries)
+
+    def _prompt_entries(self, output: RequestOutput) -> list[TokenLogprobs]:
+        return output.raw_prompt_logprobs or []
+
+
+async def _token_prompts(
+    state: ServerState, body: CompletionRequest, salt: str | None
+) -> list[TokensPrompt]:
+    prompts = []
+    adds_specials = body.add_special_tokens is not False
+    for given in prompts_of(body):
+        if isinstance(given, str):
+            ids = await state.tokenise(given, add_special_tokens=adds_specials)
+        else:
+            ids = given
+        ids, was_cut = cut_prompt(ids, body.truncate_prompt_tokens, state.engine.max_model_len)
+        text = given if isinstance(given, str) and not was_cut else None
+        prompts.append(prompt_of(ids, text, salt))
+    return prompts

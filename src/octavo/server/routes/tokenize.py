@@ -1,0 +1,60 @@
+"""POST /tokenize and /detokenize."""
+
+from __future__ import annotations
+
+from octavo.server.chat_prompt import chat_prompt
+from starlette.requests import Request
+from starlette.responses import Response
+
+from octavo.errors import InvalidRequestError
+from octavo.server.bodies import json_response, read_json
+from octavo.server.routes.health import state_of
+from octavo.server.schemas.chat import check_chat_prompt
+from octavo.server.schemas.tokenize import (
+    DetokenizeRequest,
+    DetokenizeResponse,
+    TokenizeRequest,
+    TokenizeResponse,
+)
+
+
+async def tokenize(request: Request) -> Response:
+    """Token ids of a text, or of a chat as the template renders it."""
+    state = state_of(request)
+    body = await read_json(request, TokenizeRequest, state.config.max_body_bytes)
+    state.require_ready()
+    state.require_model(body.model)
+    if body.prompt is not None:
+        text, adds_specials = body.prompt, body.add_special_tokens is not False
+    elif body.messages is not None:
+        check_chat_prompt(body)
+        text = await chat_prompt(state, body)
+        adds_specials = bool(body.add_special_tokens)
+    else:
+        raise InvalidRequestError("prompt or messages is missing", param="prompt")
+    tokens = await state.tokenise(text, add_special_tokens=adds_specials)
+    strings = [state.tokenizer.token_of(token) for token in tokens]
+    return json_response(
+        TokenizeResponse(
+            count=len(tokens),
+            max_model_len=state.engine.max_model_len,
+            tokens=tokens,
+            token_strs=strings if body.return_token_strs else None,
+        )
+    )
+
+
+async def detokenize(request: Request) -> Response:
+    """The text of token ids."""
+    state = state_of(request)
+    body = await read_json(request, DetokenizeRequest, state.config.max_body_bytes)
+    state.require_ready()
+    state.require_model(body.model)
+    size = state.tokenizer.vocab_size
+    wrong = next((token for token in body.tokens if not 0 <= token < size), None)
+    if wrong is not None:
+        shown = str(wrong)[:30]
+        message = f"tokens: id {shown} is outside the vocabulary of {size} tokens"
+        raise InvalidRequestError(message, param="tokens")
+    text = state.tokenizer.decode(body.tokens, skip_special_tokens=False)
+    return json_response(DetokenizeResponse(prompt=text))

@@ -1,0 +1,80 @@
+"""The body of /v1/chat/completions, and the part of it that makes a prompt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from octavo.errors import InvalidRequestError
+from octavo.server.schemas.sampling import SamplingFields
+
+
+class ChatPromptFields(msgspec.Struct, kw_only=True):
+    """What turns messages into a prompt."""
+
+    messages: list[dict[str, Any]] | None = None
+    tools: list[dict[str, Any]] | None = None
+    documents: list[dict[str, Any]] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class ChatCompletionRequest(SamplingFields, ChatPromptFields, kw_only=True):
+    """OpenAI's chat completion, with vLLM's extensions."""
+
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: Any = None
+    include_reasoning: bool | None = None
+    audio: Any = None
+    modalities: list[str] | None = None
+
+
+def check_chat(request: ChatCompletionRequest) -> None:
+    """Refuse what a chat cannot have here."""
+    check_chat_prompt(request)
+    if request.tools and request.tool_choice != "none":
+        message = "tools are supported with tool_choice 'none' only: calls are not parsed yet"
+        raise InvalidRequestError(message, param="tools")
+    if request.tool_choice not in (None, "none", "auto"):
+        message = "tool_choice must be 'none': calls are not parsed yet"
+        raise InvalidRequestError(message, param="tool_choice")
+    if request.reasoning_effort is not None:
+        message = "reasoning_effort is not supported by this server"
+        raise InvalidRequestError(message, param="reasoning_effort")
+    if request.audio is not None or (request.modalities or ["text"]) != ["text"]:
+        raise InvalidRequestError("only text can be generated", param="modalities")
+    if request.echo:
+        raise InvalidRequestError("echo is for completions, not for chats", param="echo")
+    if request.top_logprobs is not None:
+        if request.top_logprobs < 0:
+            message = f"top_logprobs must be at least 0, got {request.top_logprobs}"
+            raise InvalidRequestError(message, param="top_logprobs")
+        if not request.logprobs:
+            message = "top_logprobs needs logprobs to be true"
+            raise InvalidRequestError(message, param="top_logprobs")
+
+
+def check_chat_prompt(request: ChatPromptFields) -> None:
+    """Refuse messages and template options that make no prompt."""
+    if request.messages is None:
+        raise InvalidRequestError("messages is missing", param="messages")
+    if request.chat_template is not None:
+        message = "chat_template from a request is not trusted; start with --chat-template"
+        raise InvalidRequestError(message, param="chat_template")
+    if request.continue_final_message and request.add_generation_prompt:
+        message = "continue_final_message and add_generation_prompt exclude each other"
+        raise InvalidRequestError(message, param="continue_final_message")
+
+
+def limit_of(request: ChatCompletionRequest) -> int | None:
+    """`max_completion_tokens`, or its older name `max_tokens`; None: the rest of the context."""
+    if request.max_completion_tokens is not None:
+        return request.max_completion_tokens
+    return request.max_tokens

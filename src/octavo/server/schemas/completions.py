@@ -1,0 +1,40 @@
+"""The body of /v1/completions."""
+
+from __future__ import annotations
+
+from octavo.errors import InvalidRequestError
+from octavo.server.schemas.sampling import SamplingFields
+
+MAX_PROMPTS = 1024
+
+
+class CompletionRequest(SamplingFields, kw_only=True):
+    """OpenAI's legacy completion, with vLLM's extensions."""
+
+    prompt: str | list[str | int | list[int]] | None = None
+    logprobs: int | None = None
+    suffix: str | None = None
+
+
+def prompts_of(request: CompletionRequest) -> list[str | list[int]]:
+    """The prompts of a request, each a text or a list of token ids.
+
+    Raises InvalidRequestError for none, too many, or a mixture.
+    """
+    given = request.prompt
+    if given is None:
+        raise InvalidRequestError("prompt is missing", param="prompt")
+    if isinstance(given, str):
+        return [given]
+    if not given:
+        raise InvalidRequestError("prompt must hold at least one prompt", param="prompt")
+    kinds = {type(item) for item in given}
+    if len(kinds) > 1:
+        message = "prompt must be texts, token ids or lists of token ids, not a mixture of them"
+        raise InvalidRequestError(message, param="prompt")
+    if kinds == {int}:
+        return [[item for item in given if isinstance(item, int)]]
+    if len(given) > MAX_PROMPTS:
+        message = f"prompt may hold at most {MAX_PROMPTS} prompts, got {len(given)}"
+        raise InvalidRequestError(message, param="prompt")
+    return [item for item in given if not isinstance(item, int)]

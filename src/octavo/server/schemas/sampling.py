@@ -1,0 +1,194 @@
+"""HTTP names <-> SamplingParams: the fields that both generation routes share.
+
+Null means "not given" everywhere. Unknown fields are ignored, as OpenAI and vLLM do; a field of
+theirs that we know and do not serve yet is refused by name, never ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from octavo.errors import InvalidRequestError
+from octavo.sampling_params import RequestOutputKind, SamplingParams
+
+MAX_BIASES = 4096
+
+
+class StreamOptions(msgspec.Struct, kw_only=True):
+    """How usage is reported in a stream."""
+
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class SamplingFields(msgspec.Struct, kw_only=True):
+    """Fields of completions and chat completions alike."""
+
+    model: str | None = None
+    n: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    allowed_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool | None = None
+    ignore_eos: bool | None = None
+    min_tokens: int | None = None
+    max_tokens: int | None = None
+    skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool | None = None
+    prompt_logprobs: int | None = None
+    truncate_prompt_tokens: int | None = None
+    add_special_tokens: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    echo: bool | None = None
+    priority: int | None = None
+    cache_salt: str | None = None
+    request_id: str | None = None
+    return_token_ids: bool | None = None
+    user: Any = None
+    # Known, and refused until they are served.
+    structured_outputs: Any = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
+    response_format: Any = None
+    use_beam_search: bool | None = None
+    length_penalty: float | None = None
+    best_of: int | None = None
+    logprob_token_ids: Any = None
+    repetition_detection: Any = None
+    thinking_token_budget: Any = None
+    kv_transfer_params: Any = None
+    prompt_embeds: Any = None
+    vllm_xargs: Any = None
+    return_tokens_as_token_ids: bool | None = None
+
+
+SAMPLING_NAMES = (
+    "n",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "allowed_token_ids",
+    "bad_words",
+    "stop",
+    "stop_token_ids",
+    "include_stop_str_in_output",
+    "ignore_eos",
+    "min_tokens",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+    "prompt_logprobs",
+)
+NOT_SERVED = (
+    "structured_outputs",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "logprob_token_ids",
+    "repetition_detection",
+    "thinking_token_budget",
+    "kv_transfer_params",
+    "prompt_embeds",
+    "vllm_xargs",
+)
+
+
+def check_served(fields: SamplingFields) -> None:
+    """Refuse what is known but not served, and combinations that have no meaning."""
+    for name in NOT_SERVED:
+        if getattr(fields, name) not in (None, {}):
+            raise InvalidRequestError(f"{name} is not supported by this server", param=name)
+    if fields.use_beam_search:
+        message = "use_beam_search is not supported by this server"
+        raise InvalidRequestError(message, param="use_beam_search")
+    if fields.length_penalty not in (None, 1.0):
+        message = "length_penalty is for beam search, which this server does not have"
+        raise InvalidRequestError(message, param="length_penalty")
+    if fields.best_of not in (None, fields.n or 1):
+        message = f"best_of is not supported; ask for n={shown_int(fields.best_of)} choices"
+        raise InvalidRequestError(message, param="best_of")
+    if fields.return_tokens_as_token_ids:
+        message = "return_tokens_as_token_ids is not supported; use return_token_ids"
+        raise InvalidRequestError(message, param="return_tokens_as_token_ids")
+    _check_response_format(fields.response_format)
+    if fields.stream_options is not None and not fields.stream:
+        message = "stream_options is for streams; set stream to true or leave it out"
+        raise InvalidRequestError(message, param="stream_options")
+    if fields.stream and fields.prompt_logprobs is not None:
+        message = "prompt_logprobs cannot be streamed; set stream to false"
+        raise InvalidRequestError(message, param="prompt_logprobs")
+
+
+def sampling_params(
+    fields: SamplingFields,
+    *,
+    defaults: Mapping[str, Any],
+    max_tokens: int | None,
+    logprobs: int | None,
+) -> SamplingParams:
+    """SamplingParams of a request.
+
+    `defaults` are the model's generation_config; `max_tokens` and `logprobs` differ by route.
+    """
+    given = {name: getattr(fields, name) for name in SAMPLING_NAMES}
+    kind = RequestOutputKind.DELTA if fields.stream else RequestOutputKind.FINAL_ONLY
+    return SamplingParams.from_optional(
+        defaults,
+        **given,
+        logit_bias=_bias(fields.logit_bias),
+        max_tokens=max_tokens,
+        logprobs=logprobs,
+        output_kind=kind,
+    )
+
+
+def shown_int(value: int | None) -> str:
+    """A number as a message may repeat it."""
+    text = str(value)
+    return text if len(text) < 30 else text[:27] + "..."
+
+
+def _bias(given: dict[str, float] | None) -> dict[int, float] | None:
+    if given is None:
+        return None
+    if len(given) > MAX_BIASES:
+        message = f"logit_bias may hold at most {MAX_BIASES} entries, got {len(given)}"
+        raise InvalidRequestError(message, param="logit_bias")
+    bias = {}
+    for key, value in given.items():
+        if len(key) > 20 or not (key.isascii() and key.lstrip("-").isdigit()):
+            message = f"logit_bias must have token ids as keys, got {key[:40]!r}"
+            raise InvalidRequestError(message, param="logit_bias")
+        bias[int(key)] = value
+    return bias
+
+
+def _check_response_format(given: Any) -> None:
+    if given is None:
+        return
+    kind = given.get("type") if isinstance(given, dict) else given
+    if kind != "text":
+        shown = repr(kind)[:60]
+        message = f"response_format must have type 'text' here, got {shown}; no other is supported"
+        raise InvalidRequestError(message, param="response_format")

@@ -1,0 +1,38 @@
+"""The bodies of /tokenize and /detokenize."""
+
+from __future__ import annotations
+
+import msgspec
+
+from octavo.server.schemas.chat import ChatPromptFields
+
+
+class TokenizeRequest(ChatPromptFields, kw_only=True):
+    """A text in `prompt`, or a chat in `messages`."""
+
+    model: str | None = None
+    prompt: str | None = None
+    add_special_tokens: bool | None = None
+    return_token_strs: bool | None = None
+
+
+class TokenizeResponse(msgspec.Struct, kw_only=True):
+    """Token ids of a text."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None = None
+
+
+class DetokenizeRequest(msgspec.Struct, kw_only=True):
+    """Token ids."""
+
+    tokens: list[int]
+    model: str | None = None
+
+
+class DetokenizeResponse(msgspec.Struct, kw_only=True):
+    """Their text."""
+
+    prompt: str

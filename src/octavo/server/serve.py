@@ -1,0 +1,234 @@
+"""From configuration to a running server: socket first, then the weights; signals; the end.
+
+Owns: the event loop, the listening socket, draining.
+SIGTERM refuses new requests and gives open answers `shutdown_timeout` seconds; a second SIGTERM,
+and SIGINT, end at once. There are no child processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import uvicorn
+from octavo.engine.async_engine import AsyncLLM
+
+from octavo.config.engine import EngineConfig
+from octavo.config.server import ServerConfig
+from octavo.errors import ConfigError
+from octavo.foundation import env
+from octavo.server.app import build_app, build_state
+from octavo.server.state import ServerState
+from octavo.server.stats_log import log_statistics
+
+logger = logging.getLogger(__name__)
+Announce = Callable[[AsyncLLM, str], None]
+ReportProgress = Callable[[str, float], None]
+ABORT_GRACE_S = 1.0  # for aborted answers to say so before their connections are closed
+BACKLOG = 2048
+
+
+def serve(
+    engine_config: EngineConfig,
+    server_config: ServerConfig,
+    *,
+    announce: Announce,
+    report: ReportProgress,
+) -> None:
+    """Serve until a signal ends it. `announce` is called once the model is ready.
+
+    Raises ConfigError when the address cannot be had, and whatever loading the model raises.
+    """
+    listener = listen(server_config)
+    with contextlib.closing(listener):
+        _run(_Server(engine_config, server_config, listener, announce, report).run())
+
+
+def listen(config: ServerConfig) -> socket.socket:
+    """The listening socket. Raises ConfigError that says what is in the way."""
+    if config.uds is not None:
+        return _listen_unix(config.uds)
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise ConfigError(f"--host {config.host!r} cannot be resolved: {error.strerror}") from None
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(_why_not(config, family, error)) from None
+    return listener
+
+
+def _listen_unix(path: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            if _is_dead_socket(path):
+                os.unlink(path)
+        listener.bind(path)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"--uds {path}: {error.strerror}") from None
+    return listener
+
+
+def _is_dead_socket(path: str) -> bool:
+    """Whether a socket file is left from a server that has ended."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
+
+
+def _why_not(config: ServerConfig, family: socket.AddressFamily, error: OSError) -> str:
+    if error.errno != errno.EADDRINUSE:
+        return f"cannot listen on {config.host}:{config.port}: {error.strerror}"
+    for port in range(config.port + 1, min(config.port + 100, 65536)):
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            if probe.connect_ex((config.host, port)) != 0:
+                return f"port {config.port} is in use; the next free one is --port {port}"
+    return f"port {config.port} is in use; choose another with --port, or 0 for a free one"
+
+
+def url_of(config: ServerConfig, listener: socket.socket) -> str:
+    """Where clients find the server."""
+    if config.uds is not None:
+        return f"unix:{config.uds}"
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}"
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn without signal handlers of its own."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Server:
+    """One server's life on its event loop."""
+
+    def __init__(
+        self,
+        engine_config: EngineConfig,
+        config: ServerConfig,
+        listener: socket.socket,
+        announce: Announce,
+        report: ReportProgress,
+    ) -> None:
+        self._engine_config, self._config = engine_config, config
+        self._listener, self._announce, self._report = listener, announce, report
+        self._signals: asyncio.Queue[int] = asyncio.Queue()
+
+    async def run(self) -> None:
+        """Open the door, load, serve, drain."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._signals.put_nowait, number)
+        engine = AsyncLLM.start(self._engine_config, on_progress=self._report)
+        state = build_state(engine, self._config)
+        http = _Uvicorn(self._uvicorn_config(state))
+        serving = asyncio.ensure_future(http.serve(sockets=[self._listener]))
+        ending = asyncio.ensure_future(self._wait_for_end(state))
+        loading = asyncio.ensure_future(self._load(engine))
+        try:
+            await asyncio.wait({ending, loading, serving}, return_when=asyncio.FIRST_COMPLETED)
+            if loading.done():
+                loading.result()  # raises what went wrong
+                await self._serve_until(ending, serving, engine)
+        finally:
+            loading.cancel()
+            ending.cancel()
+            await engine.shutdown(0)
+            http.should_exit = True
+            await asyncio.gather(serving, loading, ending, return_exceptions=True)
+
+    async def _load(self, engine: AsyncLLM) -> None:
+        await engine.ready()
+        self._announce(engine, url_of(self._config, self._listener))
+
+    async def _serve_until(
+        self, ending: asyncio.Future[None], serving: asyncio.Future[None], engine: AsyncLLM
+    ) -> None:
+        """Return when it is time to stop."""
+        others: set[asyncio.Future[Any]] = {ending, serving}
+        statistics: asyncio.Future[None] | None = None
+        if not self._config.disable_log_stats:
+            every_s = float(env.value(env.LOG_INTERVAL) or 10.0)
+            statistics = asyncio.ensure_future(log_statistics(engine, every_s))
+        try:
+            await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if statistics is not None:
+                statistics.cancel()
+                await asyncio.gather(statistics, return_exceptions=True)
+
+    async def _wait_for_end(self, state: ServerState) -> None:
+        """The first SIGTERM drains; SIGINT or a second SIGTERM ends at once."""
+        number = await self._signals.get()
+        state.is_draining = True
+        if number == signal.SIGTERM and state.open_answers.count:
+            logger.info(
+                "shutting down: %d open answers get %g s; another signal ends them now",
+                state.open_answers.count,
+                self._config.shutdown_timeout,
+            )
+            await self._drain(state)
+        state.engine.abort_all()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(state.open_answers.wait_closed(), ABORT_GRACE_S)
+
+    async def _drain(self, state: ServerState) -> None:
+        """Until the last answer is out, the time is up, or another signal comes."""
+        done = asyncio.ensure_future(state.open_answers.wait_closed())
+        again = asyncio.ensure_future(self._signals.get())
+        waiting: set[asyncio.Future[Any]] = {done, again}
+        await asyncio.wait(
+            waiting, timeout=self._config.shutdown_timeout, return_when=asyncio.FIRST_COMPLETED
+        )
+        for future in waiting:
+            future.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    def _uvicorn_config(self, state: ServerState) -> uvicorn.Config:
+        return uvicorn.Config(
+            build_app(state),
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            root_path=self._config.root_path,
+            timeout_graceful_shutdown=2,
+            timeout_keep_alive=30,
+            h11_max_incomplete_event_size=64 * 1024,
+        )
+
+
+def _run(main: Any) -> None:
+    """Run on uvloop where it is installed."""
+    try:
+        import uvloop  # noqa: PLC0415 - not on every platform
+    except ImportError:
+        asyncio.run(main)
+        return
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main)

@@ -1,0 +1,164 @@
+"""From outputs to an answer: the part that completions and chats share.
+
+An `Answer` knows how one choice looks; `respond` sends it whole, or streams it, and ends the work
+when the client goes away. Both modes show the same choices: the whole answer is the stream, joined.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from octavo.text.tokenizer import Tokenizer
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from octavo.errors import OctavoError
+from octavo.outputs import CompletionOutput, RequestOutput
+from octavo.server.bodies import json_response
+from octavo.server.chunks import ChunkWriter, encode
+from octavo.server.disconnect import until_disconnect
+from octavo.server.errors import body_of
+from octavo.server.generation import Generation
+from octavo.server.schemas.envelope import Usage
+from octavo.server.schemas.sampling import SamplingFields, StreamOptions
+from octavo.server.sse import DONE, EventStream, event
+from octavo.server.state import ServerState
+
+
+class Answer:
+    """One request's answer; the routes say what a choice looks like."""
+
+    def __init__(
+        self, generation: Generation, body: SamplingFields, model: str, *, kind: str
+    ) -> None:
+        self.generation = generation
+        self.streams = bool(body.stream)
+        self._model = model
+        self._kind = kind
+        self._created = int(time.time())
+        self._options = body.stream_options or StreamOptions()
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.generation.state.tokenizer
+
+    def choice(
+        self, number: int, output: RequestOutput, choice: CompletionOutput
+    ) -> dict[str, Any]:
+        """A choice of prompt `number`: the whole of it, or what is new in a stream."""
+        raise NotImplementedError
+
+    def plain_chunk(
+        self, writer: ChunkWriter, number: int, choice: CompletionOutput
+    ) -> bytes | None:
+        """The quick form of a chunk with new text only; None where more has to be shown."""
+        raise NotImplementedError
+
+    def first_chunks(self, writer: ChunkWriter) -> list[bytes]:
+        """What a stream sends before any text."""
+        return []
+
+    def usage_tokens(self) -> int:
+        """Generated tokens to report."""
+        return self.generation.counts.completion_tokens
+
+    def usage(self) -> Usage:
+        counts = self.generation.counts
+        counts.completion_tokens = self.usage_tokens()
+        return counts.usage(with_details=self.generation.state.config.enable_prompt_tokens_details)
+
+    async def whole(self) -> dict[str, Any]:
+        """The body of an answer that is not streamed."""
+        choices = []
+        async with aclosing(self.generation.outputs()) as outputs:
+            async for number, output in outputs:
+                if output.finished:
+                    choices += [self.choice(number, output, one) for one in output.outputs]
+        return {
+            "id": self.generation.answer_id,
+            "object": self._kind,
+            "created": self._created,
+            "model": self._model,
+            "choices": sorted(choices, key=lambda choice: int(choice["index"])),
+            "usage": self.usage(),
+        }
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """The events of a stream, with the end mark. An error after the first is an event too."""
+        forced = self.generation.state.config.enable_force_include_usage
+        shows_usage = bool(self._options.include_usage) or forced
+        has_begun = False
+        writer = ChunkWriter(
+            kind=self._kind,
+            answer_id=self.generation.answer_id,
+            created=self._created,
+            model=self._model,
+            shows_usage=shows_usage,
+        )
+        try:
+            async with aclosing(self.generation.outputs()) as outputs:
+                async for number, output in outputs:
+                    if not has_begun:
+                        for chunk in self.first_chunks(writer):
+                            yield chunk
+                        has_begun = True
+                    for choice in output.outputs:
+                        chunk = self._chunk(writer, number, output, choice)
+                        if chunk is not None:
+                            yield chunk
+            if shows_usage:
+                yield writer.usage(self.usage())
+        except OctavoError as error:
+            if not has_begun:
+                raise
+            yield event(encode(body_of(error)))
+        yield DONE
+
+    def _chunk(
+        self, writer: ChunkWriter, number: int, output: RequestOutput, choice: CompletionOutput
+    ) -> bytes | None:
+        continuous = bool(self._options.continuous_usage_stats)
+        if choice.finish_reason is None and not continuous:
+            chunk = self.plain_chunk(writer, number, choice)
+            if chunk is not None:
+                return chunk if choice.text else None
+        shown = self.choice(number, output, choice)
+        return writer.choice(shown, self.usage() if continuous else None)
+
+
+def tenant_of(request: Request) -> str | None:
+    """Whose key the request carries; None where keys are not asked for."""
+    tenant = request.scope.get("state", {}).get("tenant")
+    return tenant if isinstance(tenant, str) else None
+
+
+async def respond(request: Request, answer: Answer) -> Response | ASGIApp:
+    """Send the answer whole, or begin to stream it once its first chunk is there."""
+    state = answer.generation.state
+    headers = {}
+    given = request.headers.get("x-request-id")
+    if given is not None and state.config.enable_request_id_headers:
+        headers["X-Request-Id"] = given
+    if not answer.streams:
+        with state.open_answers.one():
+            body = await until_disconnect(request.receive, answer.whole())
+        return json_response(body, headers=headers)
+    chunks = answer.chunks()
+    with state.open_answers.one():
+        first = await until_disconnect(request.receive, anext(chunks))
+    return EventStream(_with_first(state, first, chunks), headers)
+
+
+async def _with_first(
+    state: ServerState, first: bytes, rest: AsyncGenerator[bytes, None]
+) -> AsyncGenerator[bytes, None]:
+    """The whole stream again, counted as open while it lasts."""
+    with state.open_answers.one():
+        async with aclosing(rest):
+            yield first
+            async for chunk in rest:
+                yield chunk

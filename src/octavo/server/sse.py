@@ -1,0 +1,67 @@
+"""Bytes on the wire: one JSON answer, or a stream of server-sent events.
+
+Streams are written as plain ASGI messages: one prepared chunk, one send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from octavo.server.disconnect import ClientGoneError, until_disconnect
+
+Headers = Sequence[tuple[bytes, bytes]]
+DONE = b"data: [DONE]\n\n"
+
+
+def event(data: bytes) -> bytes:
+    """One event."""
+    return b"data: " + data + b"\n\n"
+
+
+async def send_json(send: Send, status: int, content: object, headers: Headers = ()) -> None:
+    """A whole JSON answer."""
+    body = msgspec.json.encode(content)
+    head = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        *headers,
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})
+
+
+class EventStream:
+    """An ASGI answer that sends the byte chunks of an iterator, and closes it when the client goes.
+
+    The caller has taken the first chunk already, so that errors before it become a plain error
+    answer.
+    """
+
+    def __init__(
+        self, chunks: AsyncGenerator[bytes, None], headers: dict[str, str] | None = None
+    ) -> None:
+        self._chunks = chunks
+        self._headers = headers or {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        head = [
+            (b"content-type", b"text/event-stream; charset=utf-8"),
+            (b"cache-control", b"no-cache"),
+            (b"x-accel-buffering", b"no"),
+        ]
+        head += [(name.lower().encode(), text.encode()) for name, text in self._headers.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        try:
+            await until_disconnect(receive, self._send_all(send))
+        except ClientGoneError:
+            return  # nobody is left to tell; the iterator has been closed
+
+    async def _send_all(self, send: Send) -> None:
+        async with aclosing(self._chunks) as chunks:
+            async for chunk in chunks:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})

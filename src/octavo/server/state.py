@@ -1,0 +1,132 @@
+"""What all routes share: the engine, the names it is served under, and whether it may be asked.
+
+One object per server, made in `app.py`, reached by routes as an argument.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from octavo.chat.template import ChatTemplate
+from octavo.engine.async_engine import AsyncLLM
+from octavo.text.tokenizer import Tokenizer
+
+from octavo.config.server import ServerConfig
+from octavo.errors import EngineDeadError, ModelNotFoundError
+from octavo.prompts import TokensPrompt
+from octavo.server.errors import NotReadyError
+from octavo.server.metrics import ServerMetrics
+
+LONG_TEXT = 4096  # characters; longer prompts are tokenised in a thread
+
+
+class OpenAnswers:
+    """Counts answers that are being made, so that draining can wait for the last of them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._all_closed = asyncio.Event()
+        self._all_closed.set()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Count one answer while the block runs."""
+        self.count += 1
+        self._all_closed.clear()
+        try:
+            yield
+        finally:
+            self.count -= 1
+            if self.count == 0:
+                self._all_closed.set()
+
+    async def wait_closed(self) -> None:
+        """Return when no answer is open."""
+        await self._all_closed.wait()
+
+
+class ServerState:
+    """The engine as the routes see it."""
+
+    def __init__(self, engine: AsyncLLM, config: ServerConfig, metrics: ServerMetrics) -> None:
+        self.engine = engine
+        self.config = config
+        self.metrics = metrics
+        self.created = int(time.time())
+        self.is_draining = False
+        self.open_answers = OpenAnswers()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names under which the model is served, the first one in answers."""
+        return self.config.served_model_name or (self.engine.model_name,)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.engine.tokenizer
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """Sampling defaults of the model's generation_config."""
+        return self.engine.default_sampling
+
+    def require_ready(self) -> None:
+        """Refuse while loading, draining or dead. Raises NotReadyError, EngineDeadError."""
+        if self.engine.errored:
+            raise EngineDeadError("the engine has ended; restart the server")
+        if self.is_draining:
+            raise NotReadyError("the server is shutting down", retry_after_s=5)
+        if not self.engine.is_ready:
+            phase, share = self.engine.load_progress
+            message = f"the model is still loading: {phase}, {share:.0%}"
+            raise NotReadyError(message, retry_after_s=1)
+
+    def require_model(self, name: str | None) -> str:
+        """The name to answer with. Raises ModelNotFoundError."""
+        names = self.names
+        if name is None:
+            return names[0]
+        if name not in names:
+            shown = name if len(name) <= 100 else name[:97] + "..."
+            message = f"The model `{shown}` does not exist; served here: {', '.join(names)}"
+            raise ModelNotFoundError(message, param="model")
+        return name
+
+    def chat_template(self) -> ChatTemplate:
+        """The template of chats. Raises InvalidRequestError where the model has none."""
+        return self.engine.chat_template()
+
+    async def tokenise(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Token ids; a long text does not hold up the event loop."""
+        if len(text) < LONG_TEXT:
+            return self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        return await asyncio.to_thread(
+            self.tokenizer.encode, text, add_special_tokens=add_special_tokens
+        )
+
+
+def prompt_of(token_ids: list[int], text: str | None, salt: str | None) -> TokensPrompt:
+    """A prompt for the engine."""
+    prompt: TokensPrompt = {"prompt_token_ids": token_ids}
+    if text is not None:
+        prompt["prompt"] = text
+    if salt is not None:
+        prompt["cache_salt"] = salt
+    return prompt
+
+
+def salt_of(tenant: str | None, salt: str | None) -> str | None:
+    """Prompts of different keys, and of different salts, never share cached blocks."""
+    if tenant is None:
+        return salt
+    return f"{tenant}/{salt or ''}"
+
+
+def new_id(prefix: str) -> str:
+    """A fresh id such as `cmpl-6f1e...`."""
+    return f"{prefix}-{os.urandom(12).hex()}"

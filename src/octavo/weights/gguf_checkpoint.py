@@ -1,0 +1,123 @@
+"""A GGUF file, or the parts of a split one, as a Checkpoint.
+
+Owns the renaming of tensors and the joining of parts. Does not know the format (`gguf_reader.py`) or
+the meaning of keys (`gguf_facts.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from octavo.config.model_facts import ModelFacts
+from octavo.errors import CorruptFileError, ModelFileError
+from octavo.text.gguf_tokenizer import tokenizer_from_gguf
+from octavo.text.tokenizer import Tokenizer
+from octavo.weights.checkpoint import TensorView
+from octavo.weights.fields import Fields
+from octavo.weights.gguf_facts import ROPE_DIVISORS, architecture_of, facts_from_gguf
+from octavo.weights.gguf_metadata import GgufMetadata
+from octavo.weights.gguf_names import GgufArchitecture, hf_tensor_name, interleaved_heads
+from octavo.weights.gguf_reader import GgufFile, read_gguf
+
+_PART_NAME = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
+MAX_PARTS = 999
+
+
+@dataclass(frozen=True, slots=True)
+class GgufCheckpoint:
+    """A model in GGUF. Satisfies the `Checkpoint` contract."""
+
+    name: str
+    facts: ModelFacts
+    tensors: Mapping[str, TensorView]
+    chat_template: str | None
+    metadata: GgufMetadata
+
+    def load_tokenizer(self) -> Tokenizer:
+        """Build the tokenizer from the vocabulary in the file."""
+        return tokenizer_from_gguf(self.metadata)
+
+
+def open_gguf(path: Path, *, name: str | None = None) -> GgufCheckpoint:
+    """Open a file; of a split model any part will do.
+
+    Raises CorruptFileError, UnsupportedModelError, or ModelFileError when a part is missing.
+    """
+    files = [read_gguf(part) for part in part_paths(path)]
+    first, where = files[0], path.name
+    _check_parts(files)
+    architecture = architecture_of(first.metadata, where)
+    tensors = _joined(files)
+    facts = facts_from_gguf(first.metadata, tensors, where)
+    keys = Fields(first.metadata, where)
+    return GgufCheckpoint(
+        name=name or keys.text("general.name", path.stem),
+        facts=facts,
+        tensors=_renamed(tensors, architecture, facts, where),
+        chat_template=keys.optional_text("tokenizer.chat_template"),
+        metadata=first.metadata,
+    )
+
+
+def part_paths(path: Path) -> list[Path]:
+    """All parts of the split model that `path` belongs to, in order; else `path` alone."""
+    match = _PART_NAME.fullmatch(path.name)
+    if match is None:
+        return [path]
+    stem, _, count = match.groups()
+    if not 0 < int(count) <= MAX_PARTS:
+        raise CorruptFileError(f"{path}: a model of {int(count)} parts; at most {MAX_PARTS}")
+    parts = [
+        path.with_name(f"{stem}-{number:05d}-of-{count}.gguf") for number in range(1, int(count) + 1)
+    ]
+    missing = [part.name for part in parts if not part.exists()]
+    if missing:
+        raise ModelFileError(f"{path} is one of {int(count)} parts; missing: {', '.join(missing)}")
+    return parts
+
+
+def _check_parts(files: list[GgufFile]) -> None:
+    """Each part must say that it is that part of so many."""
+    for number, file in enumerate(files):
+        keys = Fields(file.metadata, file.path.name)
+        count = keys.integer("split.count", 0)
+        if count in (0, 1) and len(files) == 1:
+            continue
+        if count != len(files) or keys.integer("split.no", 0) != number:
+            raise CorruptFileError(
+                f"{file.path.name} says it is part {keys.integer('split.no', 0) + 1} of {count}, "
+                f"its name says {number + 1} of {len(files)}"
+            )
+
+
+def _joined(files: list[GgufFile]) -> dict[str, TensorView]:
+    tensors: dict[str, TensorView] = {}
+    for file in files:
+        for name, tensor in file.tensors.items():
+            if name in tensors:
+                raise CorruptFileError(f"{file.path.name}: the tensor {name} is in another part as well")
+            tensors[name] = tensor
+    return tensors
+
+
+def _renamed(
+    tensors: Mapping[str, TensorView], architecture: GgufArchitecture, facts: ModelFacts, where: str
+) -> dict[str, TensorView]:
+    """Tensors by Hugging Face name. The rope factors are facts by now and no weight."""
+    renamed: dict[str, TensorView] = {}
+    for name, tensor in tensors.items():
+        if name == ROPE_DIVISORS:
+            continue
+        new_name = hf_tensor_name(name, architecture)
+        if new_name in renamed:
+            raise CorruptFileError(f"{where}: two tensors would be {new_name}")
+        heads = interleaved_heads(name, architecture, facts.num_heads, facts.num_kv_heads)
+        if heads and tensor.shape[0] % (2 * heads):
+            raise CorruptFileError(
+                f"{where}: {name} has {tensor.shape[0]} rows for {heads} heads; must be an even number for each"
+            )
+        renamed[new_name] = replace(tensor, name=new_name, interleaved_heads=heads)
+    return renamed

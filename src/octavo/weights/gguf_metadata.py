@@ -1,0 +1,108 @@
+"""The key-value part of a GGUF file, read where it lies.
+
+Owns decoding of values; arrays are decoded when somebody asks for them, because a vocabulary is much
+larger than everything else and most readers do not need it. Does not know what a key means.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from octavo.errors import CorruptFileError
+
+STRING = 8
+ARRAY = 9
+# GGUF's number of a value type -> the format of one value, little endian.
+SCALARS = {
+    0: struct.Struct("<B"),
+    1: struct.Struct("<b"),
+    2: struct.Struct("<H"),
+    3: struct.Struct("<h"),
+    4: struct.Struct("<I"),
+    5: struct.Struct("<i"),
+    6: struct.Struct("<f"),
+    7: struct.Struct("<?"),
+    10: struct.Struct("<Q"),
+    11: struct.Struct("<q"),
+    12: struct.Struct("<d"),
+}
+LENGTH = SCALARS[10]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredArray:
+    """Where an array lies in the file; its bounds are checked."""
+
+    item_type: int
+    count: int
+    data: memoryview
+
+
+class GgufMetadata(Mapping[str, object]):
+    """Keys to bool, int, float, str or list. A list is decoded anew with every look-up: keep it.
+
+    Raises CorruptFileError when a string of a list is not UTF-8.
+    """
+
+    def __init__(self, values: dict[str, object], where: str) -> None:
+        self._values = values
+        self._where = where
+
+    def __getitem__(self, key: str) -> object:
+        value = self._values[key]
+        if not isinstance(value, StoredArray):
+            return value
+        if value.item_type == STRING:
+            return self._strings(key, value)
+        item = SCALARS[value.item_type].format.removeprefix("<")
+        return list(struct.unpack(f"<{value.count}{item}", value.data))
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._values  # the inherited one would decode the list
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def array_length(self, key: str) -> int | None:
+        """Items of a list, without decoding it; None where there is no such list."""
+        value = self._values.get(key)
+        return value.count if isinstance(value, StoredArray) else None
+
+    def index_in(self, key: str, text: str) -> int | None:
+        """The first index of `text` in a list of strings, without decoding it."""
+        array = self._values.get(key)
+        if not isinstance(array, StoredArray) or array.item_type != STRING:
+            return None
+        wanted = text.encode()
+        raw = bytes(array.data)
+        # A search for length and bytes takes no time; only when it hits are the items counted, which
+        # also tells a real item from a hit in the middle of one.
+        stored = LENGTH.pack(len(wanted)) + wanted
+        if stored not in raw:
+            return None
+        position = 0
+        for index in range(array.count):
+            if raw.startswith(stored, position):
+                return index
+            position += 8 + LENGTH.unpack_from(raw, position)[0]
+        return None
+
+    def _strings(self, key: str, array: StoredArray) -> list[str]:
+        raw = bytes(array.data)  # slicing bytes is faster than slicing a view of the file
+        length_at = LENGTH.unpack_from
+        strings = []
+        position = 0
+        try:
+            for _ in range(array.count):
+                start = position + 8
+                position = start + length_at(raw, position)[0]
+                strings.append(raw[start:position].decode())
+        except UnicodeDecodeError as error:
+            what = f"item {len(strings)} of {key} is not valid UTF-8"
+            raise CorruptFileError(f"{self._where}: {what}") from error
+        return strings

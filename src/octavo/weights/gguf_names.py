@@ -1,0 +1,81 @@
+"""llama.cpp's architecture and tensor names -> Hugging Face's.
+
+Owns the tables. A new architecture is one row here and, where it has constants of its own, one
+function in `gguf_facts.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# Names of whole tensors without `.weight` or `.bias`.
+MODEL_PARTS = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+}
+# Names behind `blk.N.`, which becomes `model.layers.N.`.
+LLAMA_PARTS = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+GEMMA3_PARTS = LLAMA_PARTS | {
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GgufArchitecture:
+    """How llama.cpp stores one architecture."""
+
+    hf_name: str  # what config.json would call it
+    layer_parts: Mapping[str, str]
+    has_interleaved_heads: bool = False  # rows of q and k are in llama.cpp's rotary order
+
+
+ARCHITECTURES = {
+    "llama": GgufArchitecture("LlamaForCausalLM", LLAMA_PARTS, has_interleaved_heads=True),
+    "qwen2": GgufArchitecture("Qwen2ForCausalLM", LLAMA_PARTS),
+    "qwen3": GgufArchitecture("Qwen3ForCausalLM", LLAMA_PARTS),
+    "gemma3": GgufArchitecture("Gemma3ForCausalLM", GEMMA3_PARTS),
+}
+
+
+def hf_tensor_name(name: str, architecture: GgufArchitecture) -> str:
+    """`blk.3.attn_q.weight` -> `model.layers.3.self_attn.q_proj.weight`.
+
+    A name that is not in the tables stays as it is: the loader lists what nobody asked for.
+    """
+    stem, _, ending = name.rpartition(".")
+    if ending not in ("weight", "bias"):
+        return name
+    if stem in MODEL_PARTS:
+        return f"{MODEL_PARTS[stem]}.{ending}"
+    block, _, rest = stem.partition(".")
+    layer, _, part = rest.partition(".")
+    if block != "blk" or not layer.isdecimal() or part not in architecture.layer_parts:
+        return name
+    return f"model.layers.{int(layer)}.{architecture.layer_parts[part]}.{ending}"
+
+
+def interleaved_heads(name: str, architecture: GgufArchitecture, num_heads: int, num_kv_heads: int) -> int:
+    """Heads of a tensor whose rows are in llama.cpp's rotary order, 0 for any other tensor.
+
+    `name` is the file's; biases are permuted like weights.
+    """
+    if not architecture.has_interleaved_heads:
+        return 0
+    part = name.rpartition(".")[0].rpartition(".")[2]
+    return {"attn_q": num_heads, "attn_k": num_kv_heads}.get(part, 0)
