@@ -72,9 +72,9 @@ class AttentionPlan {
       : args_(args), num_threads_(num_threads) {
     const int64_t group = args.num_heads / args.kv.num_kv_heads;
     const int64_t most_rows = greatest(least(kTileFloats / args.kv.head_dim, kTileRows), 1);
-    group_parts_ = ceil_div(group, most_rows);
     group_ = group;
-    part_heads_ = ceil_div(group, group_parts_);
+    part_heads_ = ceil_div(group, ceil_div(group, most_rows));
+    group_parts_ = ceil_div(group, part_heads_);
     tile_tokens_ = greatest(most_rows / part_heads_, 1);
     total_cost_ = 0;
     for (int64_t r = 0; r < args.batch->num_rows; ++r) total_cost_ += row_cost(args.batch->rows[r]);
@@ -82,21 +82,22 @@ class AttentionPlan {
     own_end_ = boundary(thread + 1);
   }
 
-  // Calls visit(AttentionShare) for every unit of which this thread has chunks, and every split unit.
+  // Calls visit(AttentionShare) for every unit of which this thread has chunks and every split unit.
   template <class Visit>
   OCTAVO_INLINE void each_share(Visit visit) const {
-    Walk walk{};
-    walk.next_boundary = 1;
+    Walk walk{0, 1, 0, 0};
     for (int64_t r = 0; r < args_.batch->num_rows; ++r) {
       const BatchRow& row = args_.batch->rows[r];
       const int64_t end = walk.cost + row_cost(row);
-      while (walk.next_boundary < num_threads_ && boundary(walk.next_boundary) <= walk.cost) {
-        ++walk.next_boundary;
-      }
-      const bool has_boundary = walk.next_boundary < num_threads_ && boundary(walk.next_boundary) < end;
-      const bool is_own = own_begin_ < end && own_end_ > walk.cost;
-      if (has_boundary || is_own) {
-        each_share_of_row(row, walk, visit);
+      pass_boundaries(walk);
+      const bool is_cut = walk.next_boundary < num_threads_ && boundary(walk.next_boundary) < end;
+      const bool is_own = own_begin_ < end && walk.cost < own_end_;
+      if (is_cut || is_own) {
+        for (int64_t part = 0; part < args_.kv.num_kv_heads * group_parts_; ++part) {
+          for (int64_t tile = 0; tile * tile_tokens_ < row.num_tokens; ++tile) {
+            visit_unit(unit_at(row, part, tile), walk, visit);
+          }
+        }
       }
       walk.cost = end;
     }
@@ -151,8 +152,51 @@ class AttentionPlan {
     return sum * args_.kv.num_kv_heads;
   }
 
+  OCTAVO_INLINE void pass_boundaries(Walk& walk) const {
+    while (walk.next_boundary < num_threads_ && boundary(walk.next_boundary) <= walk.cost) {
+      ++walk.next_boundary;
+    }
+  }
+
+  // The chunk of `unit` before which the cut at cost `target` is made; `begin` is the cost before the
+  // unit. A unit that may not be split goes to one side whole.
+  OCTAVO_INLINE static int64_t cut(const AttentionUnit& unit, int64_t begin, int64_t target,
+                                   bool may_split) {
+    const int64_t offset = target - begin;
+    if (offset <= 0) return unit.keys.first_chunk();
+    if (offset >= cost(unit)) return unit.keys.end_chunk();
+    if (!may_split) return 2 * offset < cost(unit) ? unit.keys.first_chunk() : unit.keys.end_chunk();
+    const int64_t key = unit.keys.begin + offset / cost_per_key(unit);
+    const int64_t chunk = key / kChunk;
+    const int64_t before = greatest(chunk * kChunk, unit.keys.begin);
+    const int64_t after = least((chunk + 1) * kChunk, unit.keys.end);
+    return key - before < after - key ? chunk : chunk + 1;
+  }
+
   template <class Visit>
-  OCTAVO_INLINE void each_share_of_row(const BatchRow& row, Walk walk, Visit visit) const;
+  OCTAVO_INLINE void visit_unit(const AttentionUnit& unit, Walk& walk, Visit visit) const {
+    const int64_t end = walk.cost + cost(unit);
+    const int64_t most_split_rows = greatest(kSplitRows, args_.num_heads);
+    const bool may_split = walk.split_rows + unit.num_rows() <= most_split_rows;
+    pass_boundaries(walk);
+    bool is_split = false;
+    for (int t = walk.next_boundary; t < num_threads_ && boundary(t) < end; ++t) {
+      const int64_t chunk = cut(unit, walk.cost, boundary(t), may_split);
+      is_split |= unit.keys.first_chunk() < chunk && chunk < unit.keys.end_chunk();
+    }
+    const AttentionShare share{unit,
+                               cut(unit, walk.cost, own_begin_, may_split),
+                               cut(unit, walk.cost, own_end_, may_split),
+                               is_split,
+                               walk.partials,
+                               walk.split_rows};
+    if (is_split || share.begin_chunk < share.end_chunk) visit(share);
+    if (is_split) {
+      walk.split_rows += unit.num_rows();
+      walk.partials += unit.num_rows() * unit.num_chunks() * partial_row_floats(args_.kv.head_dim);
+    }
+    walk.cost = end;
+  }
 
   const AttentionArgs& args_;
   const int num_threads_;

@@ -12,23 +12,31 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from octavo.contracts.delta import FinishReason, TokenDelta
 from octavo.contracts.request import EngineRequest
 from octavo.engine.build import Engine
 from octavo.engine.core import EngineCore
 from octavo.engine.health import Heartbeat
-from octavo.errors import EngineDeadError, OctavoError
+from octavo.errors import EngineDeadError, InvalidRequestError
 from octavo.executor.base import ReportProgress
 from octavo.foundation.clock import Clock
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Command: TypeAlias = Callable[[EngineCore], None] | None  # None: stop
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Something to do between two steps. Without a `reply`, its failure is the engine's end."""
+
+    action: Callable[[EngineCore], Any]
+    reply: Future[Any] | None = None
 
 
 class EngineListener(Protocol):
@@ -57,7 +65,9 @@ class EngineThread:
         self.heartbeat = Heartbeat(clock)
         self._build = build
         self._listener = listener
-        self._commands: SimpleQueue[Command] = SimpleQueue()
+        self._commands: SimpleQueue[Command | None] = SimpleQueue()  # None: stop
+        self._lock = threading.Lock()  # between the last look into the queue and a late command
+        self._has_ended = False
         # A daemon, so that a forgotten engine cannot keep the interpreter alive; `stop` at exit
         # lets a step in flight finish before the interpreter goes away under it.
         self._thread = threading.Thread(target=self._run, name="octavo-engine", daemon=True)
@@ -71,42 +81,51 @@ class EngineThread:
 
     def add(self, requests: Sequence[EngineRequest]) -> None:
         """Queue requests for the next plan."""
-        self._commands.put(partial(self._add, requests))
+        self._send(Command(partial(self._add, requests)))
 
     def abort(self, request_ids: Sequence[str], reason: FinishReason) -> None:
         """End requests silently, before the next plan. Unknown and ended ones are skipped."""
-        self._commands.put(partial(_abort, request_ids, reason))
+        self._send(Command(partial(_abort, request_ids, reason)))
 
     def call(self, action: Callable[[EngineCore], T]) -> Future[T]:
-        """Run `action` between two steps. Fails with EngineDeadError once the engine has ended."""
-        future: Future[T] = Future()
-        self._commands.put(partial(_answer, action, future))
-        if not self._thread.is_alive():
-            self._drop_commands(EngineDeadError("the engine has been stopped"))
-        return future
+        """Run `action` between two steps. Fails with EngineDeadError when the engine has ended."""
+        reply: Future[T] = Future()
+        self._send(Command(action, reply))
+        return reply
+
+    def request_stop(self) -> None:
+        """End the thread after the step in flight, without waiting for that."""
+        self._commands.put(None)
 
     def stop(self) -> None:
         """End the thread after the step in flight, and wait for that. May be called twice."""
         atexit.unregister(self.stop)
-        self._commands.put(None)
+        self.request_stop()
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+    def _send(self, command: Command) -> None:
+        with self._lock:
+            if not self._has_ended:
+                self._commands.put(command)
+            elif command.reply is not None:
+                command.reply.set_exception(EngineDeadError("the engine has been stopped"))
 
     def _run(self) -> None:
         try:
             engine = self._build(self._listener.progressed)
-        except BaseException as error:  # noqa: BLE001 - border: whoever waits for `loaded` raises it
+        except BaseException as error:  # noqa: BLE001 - border: whoever waits for `loaded` gets it
+            self._close_queue(error)
             self.loaded.set_exception(error)
-            self._drop_commands(error)
             return
         self.loaded.set_result(engine)
         try:
             self._serve(engine.core)
-            self._drop_commands(EngineDeadError("the engine has been stopped"))
-        except BaseException as error:  # border: the main loop
+            self._close_queue(EngineDeadError("the engine has been stopped"))
+        except BaseException as error:  # noqa: BLE001 - border: the engine's main loop
             logger.critical("the engine has died", exc_info=error)
+            self._close_queue(error)
             self._listener.died(error)
-            self._drop_commands(error)
         finally:
             engine.core.stop()
 
@@ -125,40 +144,40 @@ class EngineThread:
                 continue
             if command is None:
                 return
-            command(core)
+            _carry_out(command, core)
 
     def _add(self, requests: Sequence[EngineRequest], core: EngineCore) -> None:
         for request in requests:
             try:
                 core.add_request(request)
-            except OctavoError as error:
-                if isinstance(error, EngineDeadError):
-                    raise
-                refusal = TokenDelta(request.request_id, [], finish_reason="error", error=str(error))
-                self._listener.stepped([refusal])
+            except InvalidRequestError as error:  # this request ends, its neighbours go on
+                failed = TokenDelta(request.request_id, [], finish_reason="error", error=str(error))
+                self._listener.stepped([failed])
 
-    def _drop_commands(self, error: BaseException) -> None:
-        """Fail the calls that nobody will answer any more."""
-        while True:
-            try:
-                command = self._commands.get_nowait()
-            except Empty:
-                return
-            if isinstance(command, partial) and command.func is _answer:
-                command.args[1].set_exception(error)
+    def _close_queue(self, error: BaseException) -> None:
+        """Take no further command, and fail the calls that nobody will answer."""
+        with self._lock:
+            self._has_ended = True
+        while not self._commands.empty():
+            command = self._commands.get()
+            if command is not None and command.reply is not None:
+                command.reply.set_exception(error)
+
+
+def _carry_out(command: Command, core: EngineCore) -> None:
+    if command.reply is None:
+        command.action(core)
+        return
+    if not command.reply.set_running_or_notify_cancel():
+        return  # nobody waits any more
+    try:
+        result = command.action(core)
+    except Exception as error:  # noqa: BLE001 - border: the caller's to handle
+        command.reply.set_exception(error)
+    else:
+        command.reply.set_result(result)
 
 
 def _abort(request_ids: Sequence[str], reason: FinishReason, core: EngineCore) -> None:
     for request_id in request_ids:
         core.abort(request_id, reason=reason, silent=True)
-
-
-def _answer(action: Callable[[EngineCore], T], future: Future[T], core: EngineCore) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        future.set_result(action(core))
-    except BaseException as error:  # the caller's to handle
-        future.set_exception(error)
-        if isinstance(error, EngineDeadError):
-            raise

@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-CGROUP_ROOT = Path("/sys/fs/cgroup")
+ROOT = Path("/")
 _UNLIMITED = 1 << 60  # cgroup v1 writes a huge number where there is no limit
 
 
@@ -23,22 +23,25 @@ class MemoryLimits:
     available: int  # what can be taken now without pushing anything out
 
 
-def cpu_count() -> int:
-    """Cores this process may keep busy: its affinity mask, cut by the cgroup's CPU quota."""
+def cpu_count(root: Path = ROOT) -> int:
+    """Cores this process may keep busy: its affinity mask, cut by the cgroup's CPU quota.
+
+    `root` is where the files of the system lie; tests bring their own.
+    """
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
-    quota = _cpu_quota(_own_cgroups())
+    quota = _cpu_quota(_own_cgroups(root))
     if quota is not None:
         cores = min(cores, max(1, math.floor(quota)))
     return max(1, cores)
 
 
-def memory_limits() -> MemoryLimits:
+def memory_limits(root: Path = ROOT) -> MemoryLimits:
     """Memory of the machine, cut by every cgroup around this process."""
-    total, available = _machine_memory()
-    for folder in _own_cgroups():
+    total, available = _machine_memory(root)
+    for folder in _own_cgroups(root):
         limit = _read_int(folder / "memory.max") or _read_int(folder / "memory.limit_in_bytes")
         if limit is None or limit >= _UNLIMITED:
             continue
@@ -49,16 +52,11 @@ def memory_limits() -> MemoryLimits:
     return MemoryLimits(total=total, available=min(total, available))
 
 
-def memory_limit_bytes() -> int:
-    """The total of `memory_limits()`."""
-    return memory_limits().total
-
-
-def _machine_memory() -> tuple[int, int]:
+def _machine_memory(root: Path) -> tuple[int, int]:
     """(total, available) of the whole machine."""
     fields: dict[str, int] = {}
     try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        for line in (root / "proc/meminfo").read_text(encoding="ascii").splitlines():
             name, _, rest = line.partition(":")
             fields[name] = int(rest.split()[0]) * 1024
     except (OSError, ValueError, IndexError):
@@ -68,19 +66,20 @@ def _machine_memory() -> tuple[int, int]:
     return total, fields.get("MemAvailable", total)
 
 
-def _own_cgroups() -> list[Path]:
+def _own_cgroups(root: Path) -> list[Path]:
     """Folders of the cgroups that hold this process, from its own up to the root."""
     folders: list[Path] = []
+    top = root / "sys/fs/cgroup"
     try:
-        lines = Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines()
+        lines = (root / "proc/self/cgroup").read_text(encoding="ascii").splitlines()
     except OSError:
         return folders
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            bases = [CGROUP_ROOT]
+            bases = [top]
         elif set(controllers.split(",")) & {"memory", "cpu"}:
-            bases = [CGROUP_ROOT / name for name in (controllers, *controllers.split(","))]
+            bases = [top / name for name in (controllers, *controllers.split(","))]
         else:
             continue
         for base in bases:

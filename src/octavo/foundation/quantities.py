@@ -45,6 +45,6 @@ def parse_count(text: str, flag: str) -> int:
     except (KeyError, ValueError):
         message = f"{flag} takes a whole number such as 8192, 8k or 8K, got {text!r}"
         raise ConfigError(message) from None
-    if value != int(value):
+    if not value.is_integer():
         raise ConfigError(f"{flag} must be a whole number, got {text!r}")
     return int(value)

@@ -1,6 +1,8 @@
 """From a model name to named tensors.
 
-`source.py` turns a name into a folder or file, `checkpoint.py` is the contract of what was found,
-`safetensors_file.py`, `hf_folder.py`, `gguf_reader.py` and `gguf_checkpoint.py` fill it.
-Nothing here knows a back end.
+`source.py` turns a name into a folder or file, `checkpoint.py` is the contract of what was found.
+GGUF: `gguf_reader.py` (format), `gguf_facts.py` (meaning), `gguf_checkpoint.py`. Hugging Face
+folders: `safetensors_file.py`, `hf_config.py`, `hf_folder.py`. Fetching: `download.py`. Files are
+not trusted: every claim is checked against the real size of the file before it is used. Nothing
+here knows a back end.
 """

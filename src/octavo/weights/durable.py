@@ -16,6 +16,10 @@ from pathlib import Path
 from octavo.errors import DownloadError
 from octavo.foundation.quantities import format_bytes
 
+SPACE_ADVICE = (
+    "Free some space, or set OCTAVO_CACHE (for hub models HF_HOME) to a folder on another disk."
+)
+
 
 @contextmanager
 def exclusive_lock(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
@@ -64,9 +68,6 @@ def require_space(folder: Path, num_bytes: int, what: str) -> None:
             f"{what} needs {format_bytes(num_bytes)} while it is fetched, but {folder} has "
             f"{format_bytes(free)} left. {SPACE_ADVICE}"
         )
-
-
-SPACE_ADVICE = "Free some space, or set OCTAVO_CACHE to a folder on another disk."
 
 
 def is_disk_full(error: OSError) -> bool:

@@ -24,7 +24,7 @@ def check_facts(facts: ModelFacts, where: str) -> None:
         )
     if facts.sliding_windows and len(facts.sliding_windows) != facts.num_layers:
         raise CorruptFileError(
-            f"{where}: {facts.num_layers} layers, but the kind of {len(facts.sliding_windows)} is given"
+            f"{where}: {facts.num_layers} layers, but {len(facts.sliding_windows)} layer types"
         )
     _check_rope(facts.rope, facts, where)
     if facts.local_rope is not None:
@@ -48,10 +48,13 @@ def known_token_ids(
 def _check_rope(rope: RopeFacts, facts: ModelFacts, where: str) -> None:
     if rope.rotary_dim % 2 or not 0 < rope.rotary_dim <= facts.head_dim:
         raise CorruptFileError(
-            f"{where}: {rope.rotary_dim} rotary dimensions in heads of {facts.head_dim}; must be even and fit"
+            f"{where}: {rope.rotary_dim} rotary dimensions in heads of {facts.head_dim}; "
+            "must be even and at most as many"
         )
     if rope.scaling in ("yarn", "llama3", "longrope", "dynamic") and not rope.original_max_position:
-        raise CorruptFileError(f"{where}: {rope.scaling} rope scaling needs the original context length")
+        raise CorruptFileError(
+            f"{where}: {rope.scaling} rope scaling needs the original context length"
+        )
     if rope.scaling == "llama3" and not rope.low_freq_factor < rope.high_freq_factor:
         raise CorruptFileError(f"{where}: low_freq_factor must be below high_freq_factor")
     if rope.scaling == "dynamic" and rope.rotary_dim < 4:

@@ -1,7 +1,7 @@
 """Typed, checked access to the untyped keys of a model file: JSON objects and GGUF metadata.
 
-Owns the type and range checks and the error that names file and key. Does not know what a key means.
-A key whose value is null counts as missing.
+Owns the type and range checks and the error that names file and key. Does not know what a key
+means. A key whose value is null counts as missing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,12 @@ class Fields:
         return self.values.get(self._prefix + key)
 
     def integer(
-        self, key: str, default: int | None = None, *, at_least: int = 0, at_most: int = LARGEST_INTEGER
+        self,
+        key: str,
+        default: int | None = None,
+        *,
+        at_least: int = 0,
+        at_most: int = LARGEST_INTEGER,
     ) -> int:
         """A whole number within the limits."""
         value = self._get(key, default)
@@ -57,7 +62,9 @@ class Fields:
         """The same, or None when the key is missing."""
         return self.integer(key, at_least=at_least, at_most=at_most) if key in self else None
 
-    def number(self, key: str, default: float | None = None, *, above: float | None = None) -> float:
+    def number(
+        self, key: str, default: float | None = None, *, above: float | None = None
+    ) -> float:
         """A finite number, greater than `above`."""
         value = self._get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):

@@ -1,7 +1,7 @@
 """A GGUF file, or the parts of a split one, as a Checkpoint.
 
-Owns the renaming of tensors and the joining of parts. Does not know the format (`gguf_reader.py`) or
-the meaning of keys (`gguf_facts.py`).
+Owns the renaming of tensors and the joining of parts. Does not know the format (`gguf_reader.py`)
+or the meaning of keys (`gguf_facts.py`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from octavo.text.gguf_tokenizer import tokenizer_from_gguf
+
 from octavo.config.model_facts import ModelFacts
 from octavo.errors import CorruptFileError, ModelFileError
-from octavo.text.gguf_tokenizer import tokenizer_from_gguf
 from octavo.text.tokenizer import Tokenizer
 from octavo.weights.checkpoint import TensorView
 from octavo.weights.fields import Fields
@@ -62,20 +63,25 @@ def open_gguf(path: Path, *, name: str | None = None) -> GgufCheckpoint:
     )
 
 
-def part_paths(path: Path) -> list[Path]:
-    """All parts of the split model that `path` belongs to, in order; else `path` alone."""
-    match = _PART_NAME.fullmatch(path.name)
+def part_names(name: str) -> list[str]:
+    """All parts of the split model that the file `name` belongs to, in order; else `name` alone."""
+    match = _PART_NAME.fullmatch(name)
     if match is None:
-        return [path]
+        return [name]
     stem, _, count = match.groups()
     if not 0 < int(count) <= MAX_PARTS:
-        raise CorruptFileError(f"{path}: a model of {int(count)} parts; at most {MAX_PARTS}")
-    parts = [
-        path.with_name(f"{stem}-{number:05d}-of-{count}.gguf") for number in range(1, int(count) + 1)
-    ]
+        raise CorruptFileError(
+            f"{name}: a model of {int(count)} parts; 1 to {MAX_PARTS} are allowed"
+        )
+    return [f"{stem}-{number:05d}-of-{count}.gguf" for number in range(1, int(count) + 1)]
+
+
+def part_paths(path: Path) -> list[Path]:
+    """The same as paths. Raises ModelFileError when a part is missing."""
+    parts = [path.with_name(name) for name in part_names(path.name)]
     missing = [part.name for part in parts if not part.exists()]
-    if missing:
-        raise ModelFileError(f"{path} is one of {int(count)} parts; missing: {', '.join(missing)}")
+    if len(parts) > 1 and missing:
+        raise ModelFileError(f"{path} is one of {len(parts)} parts; missing: {', '.join(missing)}")
     return parts
 
 
@@ -98,7 +104,9 @@ def _joined(files: list[GgufFile]) -> dict[str, TensorView]:
     for file in files:
         for name, tensor in file.tensors.items():
             if name in tensors:
-                raise CorruptFileError(f"{file.path.name}: the tensor {name} is in another part as well")
+                raise CorruptFileError(
+                    f"{file.path.name}: the tensor {name} is in another part as well"
+                )
             tensors[name] = tensor
     return tensors
 
@@ -117,7 +125,8 @@ def _renamed(
         heads = interleaved_heads(name, architecture, facts.num_heads, facts.num_kv_heads)
         if heads and tensor.shape[0] % (2 * heads):
             raise CorruptFileError(
-                f"{where}: {name} has {tensor.shape[0]} rows for {heads} heads; must be an even number for each"
+                f"{where}: {name} has {tensor.shape[0]} rows for {heads} heads; "
+                "each must have the same even number"
             )
         renamed[new_name] = replace(tensor, name=new_name, interleaved_heads=heads)
     return renamed

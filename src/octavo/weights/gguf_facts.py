@@ -22,7 +22,14 @@ from octavo.weights.gguf_names import ARCHITECTURES, GgufArchitecture
 
 EOS_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 # Tokens that end a turn in published chat templates. Older files do not say so in a key.
-END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>")
+END_OF_TURN = (
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<end_of_turn>",
+    "<|end|>",
+    "<|endoftext|>",
+)
 SAMPLING_KEYS = {
     "general.sampling.temp": "temperature",
     "general.sampling.top_k": "top_k",
@@ -139,7 +146,7 @@ _ADJUST: dict[str, Callable[[ModelFacts, Fields], ModelFacts]] = {
 
 
 def _windows(keys: Fields, window: int, num_layers: int) -> tuple[int, ...]:
-    """The window of each layer: every sixth sees everything, unless the file has its own pattern."""
+    """The window of each layer: every sixth sees everything, unless the file says otherwise."""
     key = "attention.sliding_window_pattern"
     if isinstance(keys.value(key), list):
         flags = keys.items(key)
@@ -170,7 +177,9 @@ def _rope(keys: Fields, head_dim: int, tensors: Mapping[str, TensorView]) -> Rop
         rotary_dim=keys.integer("rope.dimension_count", head_dim, at_least=1),
         scaling=scaling,
         factor=factor if scaling != "default" else 1.0,
-        original_max_position=(original or keys.integer("context_length")) if scaling == "yarn" else 0,
+        original_max_position=(original or keys.integer("context_length"))
+        if scaling == "yarn"
+        else 0,
         attention_factor=attention_factor,
         beta_fast=keys.number("rope.scaling.yarn_beta_fast", 32.0, above=0.0),
         beta_slow=keys.number("rope.scaling.yarn_beta_slow", 1.0, above=0.0),
@@ -179,7 +188,7 @@ def _rope(keys: Fields, head_dim: int, tensors: Mapping[str, TensorView]) -> Rop
 
 
 def _max_position(keys: Fields, rope: RopeFacts) -> int:
-    """The context that the file promises; YaRN's stretch counts where the file gives what it stretches."""
+    """The context that the file promises. YaRN's stretch counts where its start is given."""
     context = keys.integer("context_length", at_least=1)
     if rope.scaling == "yarn" and "rope.scaling.original_context_length" in keys:
         return max(context, int(rope.original_max_position * rope.factor))

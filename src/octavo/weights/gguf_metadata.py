@@ -1,7 +1,7 @@
 """The key-value part of a GGUF file, read where it lies.
 
-Owns decoding of values; arrays are decoded when somebody asks for them, because a vocabulary is much
-larger than everything else and most readers do not need it. Does not know what a key means.
+Owns decoding of values; arrays are decoded when somebody asks for them, because a vocabulary is
+much larger than everything else and most readers do not need it. Does not know what a key means.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class GgufMetadata(Mapping[str, object]):
             return None
         wanted = text.encode()
         raw = bytes(array.data)
-        # A search for length and bytes takes no time; only when it hits are the items counted, which
-        # also tells a real item from a hit in the middle of one.
+        # A search for length and bytes takes no time; only when it hits are the items counted,
+        # which also tells a real item from a hit in the middle of one.
         stored = LENGTH.pack(len(wanted)) + wanted
         if stored not in raw:
             return None

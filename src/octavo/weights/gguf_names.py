@@ -70,7 +70,9 @@ def hf_tensor_name(name: str, architecture: GgufArchitecture) -> str:
     return f"model.layers.{int(layer)}.{architecture.layer_parts[part]}.{ending}"
 
 
-def interleaved_heads(name: str, architecture: GgufArchitecture, num_heads: int, num_kv_heads: int) -> int:
+def interleaved_heads(
+    name: str, architecture: GgufArchitecture, num_heads: int, num_kv_heads: int
+) -> int:
     """Heads of a tensor whose rows are in llama.cpp's rotary order, 0 for any other tensor.
 
     `name` is the file's; biases are permuted like weights.

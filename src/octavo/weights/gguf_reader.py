@@ -1,8 +1,8 @@
 """Reads GGUF files (versions 2 and 3, little endian) by mapping them into memory.
 
-Owns the format and the distrust: whatever the file claims is checked against its real size before it
-is used, and the first lie is a CorruptFileError. Tensor names stay the file's own, and nothing here
-knows what a key or a tensor means. The layout is that of the GGUF specification of the ggml project:
+Owns the format and the distrust: whatever the file claims is checked against its real size before
+it is used, and the first lie is a CorruptFileError. Tensor names stay the file's own, and nothing
+here knows what a key or a tensor means. The layout, by the specification of the ggml project:
 
     header     magic "GGUF", version u32, number of tensors u64, number of keys u64
     metadata   (key, value type u32, value) ...      a string is its length u64 and its bytes
@@ -82,8 +82,8 @@ class _Entry:
 def read_gguf(path: Path) -> GgufFile:
     """Map and check one file.
 
-    Raises CorruptFileError for a malformed file, UnsupportedModelError for types that we do not have
-    and for big-endian files, ModelFileError when the file cannot be read.
+    Raises CorruptFileError for a malformed file, UnsupportedModelError for types that we do not
+    have and for big-endian files, ModelFileError when the file cannot be read.
     """
     return _Reader(path).read()
 
@@ -175,7 +175,9 @@ class _Reader:
         num_dimensions = self._integer(4, f"the dimensions of {name}")
         if not 0 < num_dimensions <= MAX_DIMENSIONS:
             self._refuse(f"{name} has {num_dimensions} dimensions, must be 1 to {MAX_DIMENSIONS}")
-        dimensions = tuple(self._integer(8, f"the dimensions of {name}") for _ in range(num_dimensions))
+        dimensions = tuple(
+            self._integer(8, f"the dimensions of {name}") for _ in range(num_dimensions)
+        )
         type_number = self._integer(4, f"the type of {name}")
         return _Entry(name, dimensions, type_number, self._integer(8, f"the offset of {name}"))
 
@@ -230,7 +232,8 @@ class _Reader:
         row, block = entry.dimensions[0], weight_type.block_elements
         if row % block:
             self._refuse(
-                f"the rows of {entry.name} have {row} elements, not a multiple of {weight_type.name}'s {block}"
+                f"the rows of {entry.name} have {row} elements, "
+                f"not a multiple of the {block} of {weight_type.name}"
             )
         return weight_type.num_bytes(math.prod(entry.dimensions))
 

@@ -32,7 +32,7 @@ WINDOW_LAYER, FULL_LAYER = "sliding_attention", "full_attention"
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """One architecture: what it assumes for missing keys, and what it has beyond the common facts."""
+    """One architecture: what it assumes for missing keys, and what it has of its own."""
 
     assumed: Mapping[str, object]
     adjust: Callable[[ModelFacts, Fields], ModelFacts]
@@ -210,8 +210,8 @@ def _dtype(keys: Fields) -> str:
     return name
 
 
-# What the architectures assume for keys that a config.json may leave out: the facts of their published
-# configuration classes. Sizes are assumed only where published files do leave them out.
+# What the architectures assume for keys that a config.json may leave out, as their published
+# configuration classes do. Sizes are assumed only where published files do leave them out.
 _ASSUMED: dict[str, object] = {"tie_word_embeddings": False, "rms_norm_eps": 1e-6}
 _GEMMA3 = _Family(
     {

@@ -34,7 +34,12 @@ _DECODER_PREFIXES = {
     "language_model.lm_head.": "lm_head.",
     "model.language_model.": "model.",
 }
-_OTHER_PARTS = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
+_OTHER_PARTS = (
+    "vision_tower.",
+    "multi_modal_projector.",
+    "model.vision_tower.",
+    "model.multi_modal_projector.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +80,14 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / file_name for file_name in sorted(set(_weight_map(folder).values()))]
     if (folder / SINGLE).is_file():
         return [folder / SINGLE]
-    others = sorted(path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth"))
-    hint = f" {others[0]} is a pickle, which could run code: convert it to safetensors." if others else ""
+    others = sorted(
+        path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth")
+    )
+    hint = (
+        f" {others[0]} is a pickle, which could run code: convert it to safetensors."
+        if others
+        else ""
+    )
     raise ModelFileError(f"{folder} has neither {SINGLE} nor {INDEX}.{hint}")
 
 
@@ -84,7 +95,9 @@ def _facts(folder: Path) -> ModelFacts:
     config = read_fields(folder / CONFIG)
     facts = facts_from_config(config.values, config.where)
     sections = [config, text_section(config)]
-    eos = known_token_ids(eos_token_ids(folder, sections), facts.vocab_size, str(folder), "the EOS id")
+    eos = known_token_ids(
+        eos_token_ids(folder, sections), facts.vocab_size, str(folder), "the EOS id"
+    )
     bos = known_token_ids(bos_token_ids(sections), facts.vocab_size, str(folder), "the BOS id")
     return replace(
         facts,
@@ -116,7 +129,9 @@ def _weight_map(folder: Path) -> dict[str, str]:
     return weight_map
 
 
-def _check_index(weight_map: Mapping[str, str], by_file: Mapping[str, Mapping[str, TensorView]]) -> None:
+def _check_index(
+    weight_map: Mapping[str, str], by_file: Mapping[str, Mapping[str, TensorView]]
+) -> None:
     """Each tensor lies in the file that the index says, and in no other."""
     actual = {(name, file_name) for file_name, views in by_file.items() for name in views}
     differing = sorted(actual ^ set(weight_map.items()))

@@ -1,4 +1,4 @@
-"""How a model from a Hugging Face folder speaks: when an answer ends, how to sample, the chat template.
+"""How a model from a Hugging Face folder speaks: where an answer ends, how to sample, how to chat.
 
 Owns the small files beside config.json and their precedence. Does not know the model's shape.
 """
@@ -30,7 +30,7 @@ class _TokenizerFile(msgspec.Struct):
 
 
 def eos_token_ids(folder: Path, sections: list[Fields]) -> list[int]:
-    """Ids that end an answer, from generation_config.json, `sections` of config.json and the tokenizer's."""
+    """Ids that end an answer: generation_config.json's, config.json's `sections`', the tokenizer's."""
     found: list[int] = []
     for keys in [optional_fields(folder / "generation_config.json"), *sections]:
         found += _token_ids(keys, "eos_token_id")
@@ -99,7 +99,7 @@ def _special_token(keys: Fields, key: str) -> str | None:
 
 
 def _ids_of_added_token(folder: Path, text: str) -> list[int]:
-    """The id of a special token, from the table of tokenizer_config.json or else from tokenizer.json."""
+    """The id of a special token, from tokenizer_config.json's table or else from tokenizer.json."""
     table = optional_fields(folder / "tokenizer_config.json").section("added_tokens_decoder")
     if table is not None:
         for written_id in table:

@@ -28,7 +28,7 @@ SCALINGS: dict[str, RopeScaling] = {
     "su": "longrope",
 }
 FULL, WINDOW = "full_attention", "sliding_attention"
-# Scalings whose `max_position_embeddings` is the context before scaling, as long as nothing else says so.
+# Scalings whose `max_position_embeddings` is the context before scaling, unless it is given apart.
 _STRETCHING = ("linear", "dynamic", "yarn")
 
 
@@ -111,7 +111,7 @@ def _facts(scaling: Fields, config: Fields, head_dim: int, default_theta: float)
 
 
 def _original_max_position(scaling: Fields, config: Fields, kind: RopeScaling) -> int:
-    """Context before scaling. `dynamic` stretches from `max_position_embeddings` whatever is written."""
+    """Context before scaling; for `dynamic` always `max_position_embeddings`."""
     if kind == "linear":
         return 0
     key = "original_max_position_embeddings"

@@ -1,24 +1,22 @@
 """Downloads from the Hugging Face hub, through its own library.
 
-Owns which files of a repository are fetched and in what order: the small ones first, so that a model
-that cannot be served is refused before its weights are on the way. The library is imported only when
-something is really fetched; it knows HF_TOKEN, HF_ENDPOINT, HF_HOME and its other variables itself.
+Owns which files of a repository are fetched and in what order: the small ones first, so that a
+model that cannot be served is refused before its weights are on the way. The library is imported
+only when something is really fetched; it reads HF_TOKEN, HF_ENDPOINT, HF_HOME and the like itself.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from octavo.errors import DownloadError, ModelFileError
-from octavo.foundation.quantities import format_bytes
-from octavo.weights.durable import is_disk_full, require_space
+from octavo.weights.durable import SPACE_ADVICE, is_disk_full, require_space
 from octavo.weights.gguf_checkpoint import part_names
 from octavo.weights.hf_config import facts_from_config
-from octavo.weights.hf_folder import CONFIG, INDEX, SINGLE
+from octavo.weights.hf_folder import CONFIG, INDEX, SINGLE, weight_files
 from octavo.weights.hub_cache import HubModel, choose_gguf, hub_cache_folder, is_offline
+from octavo.weights.json_file import read_fields
 from octavo.weights.progress import OnProgress, PullProgress
 
 SMALL_FILES = (".json", ".jinja")
@@ -34,10 +32,12 @@ def download_model(
     if is_offline():
         raise DownloadError(f"{model} is not in {hub_cache_folder()}, and HF_HUB_OFFLINE is set")
     try:
-        import huggingface_hub
-        from huggingface_hub import errors
+        import huggingface_hub  # noqa: PLC0415 - only when something is fetched
+        from huggingface_hub import errors  # noqa: PLC0415
     except ImportError as error:
-        message = f"the package huggingface_hub is needed to fetch {model}: pip install huggingface_hub"
+        message = (
+            f"the package huggingface_hub is needed to fetch {model}: pip install huggingface_hub"
+        )
         raise DownloadError(message) from error
     try:
         return _Repository(huggingface_hub, model, revision, on_progress).fetch()
@@ -65,8 +65,11 @@ class _Repository:
 
     def _fetch_gguf(self) -> Path:
         first = choose_gguf(self._model, self._sizes)
-        names = [name for name in part_names(first) if name in self._sizes]
-        return self._fetch_all(names)[0]
+        parts = part_names(first)
+        self._require(parts)
+        path = self._fetch_all(parts)[0]
+        self._note_revision(first)
+        return path
 
     def _fetch_folder(self) -> Path:
         if CONFIG not in self._sizes:
@@ -75,19 +78,21 @@ class _Repository:
             raise ModelFileError(f"{self._model} has no {CONFIG}.{hint}")
         small = [n for n in self._sizes if n.endswith(SMALL_FILES) and "/" not in n]
         folder = self._fetch_all(small)[0].parent
-        facts_from_config(_json(folder / CONFIG), f"{self._model}, {CONFIG}")
-        if INDEX in self._sizes:
-            weight_map = _json(folder / INDEX).get("weight_map")
-            weights = sorted(set(weight_map.values())) if isinstance(weight_map, dict) else []
-        else:
-            weights = [SINGLE]
-        missing = [name for name in weights if name not in self._sizes]
-        if missing or not weights:
-            raise ModelFileError(f"{self._model} has no {', '.join(missing) or SINGLE}")
+        facts_from_config(read_fields(folder / CONFIG).values, f"{self._model}, {CONFIG}")
+        has_index = INDEX in self._sizes
+        weights = [path.name for path in weight_files(folder)] if has_index else [SINGLE]
+        self._require(weights)
         self._fetch_all(weights)
+        self._note_revision(CONFIG)
         return folder
 
+    def _require(self, names: list[str]) -> None:
+        missing = [name for name in names if name not in self._sizes]
+        if missing:
+            raise ModelFileError(f"{self._model} has no {', '.join(missing)}")
+
     def _fetch_all(self, names: list[str]) -> list[Path]:
+        """Several files of the one commit, even when the branch moves on meanwhile."""
         self._total += sum(self._sizes[name] for name in names)
         require_space(hub_cache_folder(), self._total - self._done, str(self._model))
         return [self._fetch_file(name) for name in names]
@@ -95,11 +100,15 @@ class _Repository:
     def _fetch_file(self, name: str) -> Path:
         before = self._done
         path = self._library.hf_hub_download(
-            self._model.repository, name, revision=self._revision, tqdm_class=self._bar()
+            self._model.repository, name, revision=self._commit, tqdm_class=self._bar()
         )
-        self._done = before + self._sizes[name]  # files that were there are never counted by a bar
+        self._done = before + self._sizes[name]  # a file that was there already moves no bar
         self._report()
         return Path(path)
+
+    def _note_revision(self, name: str) -> None:
+        """Let the cache know which commit the branch is, now that all of it is there."""
+        self._library.hf_hub_download(self._model.repository, name, revision=self._revision)
 
     def _report(self) -> None:
         if self._on_progress is not None:
@@ -119,3 +128,21 @@ class _Repository:
                 repository._report()
 
         return SilentBar
+
+
+def _explained(model: HubModel, revision: str | None, error: Exception) -> str:
+    """What the library's error means for the user."""
+    if isinstance(error, OSError) and is_disk_full(error):
+        return f"the disk is full; {model} could not be fetched. {SPACE_ADVICE}"
+    kind = type(error).__name__
+    said = " ".join(str(error).split())[:300]
+    if kind == "GatedRepoError":
+        return f"{model} is gated: accept its licence on the hub, then set HF_TOKEN. {said}"
+    if kind == "RepositoryNotFoundError":
+        return f"the hub has no model {model.repository}, or it is private and HF_TOKEN is not set"
+    if kind == "RevisionNotFoundError":
+        return f"{model.repository} has no revision {revision}"
+    return (
+        f"{model} could not be fetched: {said or kind}. Check the network, and HF_ENDPOINT if it is "
+        "set. Without a network, give the path of a model folder or .gguf file instead of a name"
+    )

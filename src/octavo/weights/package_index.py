@@ -1,7 +1,7 @@
 """Fetches one package file with pip, in a process of its own.
 
-Owns the command line, the reading of pip's progress and the translation of its complaints. pip brings
-the user's proxies, certificates and mirrors with it. Does not know what is in a package.
+Owns the command line, the reading of pip's progress and the translation of its complaints. pip
+brings the user's proxies, certificates and mirrors with it. Does not know what is in a package.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ def _command(package: str, folder: Path) -> list[str]:
 
 def _has_raw_progress() -> bool:
     major, minor = (importlib.metadata.version("pip") + ".0").split(".")[:2]
-    return major.isdecimal() and minor.isdecimal() and (int(major), int(minor)) >= FIRST_RAW_PROGRESS
+    return (
+        major.isdecimal() and minor.isdecimal() and (int(major), int(minor)) >= FIRST_RAW_PROGRESS
+    )
 
 
 def _run(command: list[str], folder: Path, on_progress: OnProgress | None) -> tuple[int, list[str]]:

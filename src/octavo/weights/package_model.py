@@ -7,7 +7,7 @@ Owns the stages and what lies on the disk between them:
     models/.staging/<name>/package.whl   the package; exists only whole
     models/.staging/<name>/...      work in progress, thrown away by the next attempt
 
-A process may be killed at any point: the next attempt begins at the first stage that is not finished.
+A process may be killed at any point: the next attempt begins at the first unfinished stage.
 Does not know pip (`package_index.py`) or the meaning of a model file.
 """
 

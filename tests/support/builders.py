@@ -1,0 +1,172 @@
+"""Builders of the deciding column: requests, KV managers, schedulers, and a rig that runs them.
+
+Small numbers on purpose: blocks of 4 tokens, so that a test can be checked in the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from octavo.config.engine import SchedulerConfig
+from octavo.contracts.delta import FinishReason, TokenDelta
+from octavo.contracts.kv_plan import KVPlan
+from octavo.contracts.request import EngineRequest
+from octavo.contracts.step import SamplingSpec, StepPlan, StepResult, TokenLogprobs
+from octavo.executor.scripted import Script, ScriptedExecutor, hash_of_history
+from octavo.kvcache.manager import KVManager
+from octavo.scheduling.invariants import check
+from octavo.scheduling.scheduler import Scheduler
+
+BLOCK_SIZE = 4
+
+
+def make_request(
+    request_id: str = "a",
+    prompt: Iterable[int] = range(10),
+    *,
+    max_tokens: int = 4,
+    sampling: SamplingSpec | None = None,
+    **fields: Any,
+) -> EngineRequest:
+    """A request; `range(n)` prompts share their beginnings, other ranges share nothing with them."""
+    return EngineRequest(
+        request_id=request_id,
+        prompt_token_ids=list(prompt),
+        max_tokens=max_tokens,
+        sampling=sampling or SamplingSpec(),
+        **fields,
+    )
+
+
+def make_kv_plan(num_blocks: int = 16, block_size: int = BLOCK_SIZE) -> KVPlan:
+    """A pool by its two numbers."""
+    return KVPlan(num_blocks=num_blocks, block_size=block_size, bytes_per_block=1024)
+
+
+def make_kv(num_blocks: int = 16, block_size: int = BLOCK_SIZE, **options: Any) -> KVManager:
+    """A KV manager."""
+    return KVManager(make_kv_plan(num_blocks, block_size), **options)
+
+
+def make_scheduler(
+    *,
+    num_blocks: int = 16,
+    block_size: int = BLOCK_SIZE,
+    max_num_batched_tokens: int = 64,
+    max_num_seqs: int = 8,
+    max_model_len: int = 1000,
+    enable_prefix_caching: bool = True,
+    **options: Any,
+) -> Scheduler:
+    """A scheduler; `options` are further fields of SchedulerConfig."""
+    config = SchedulerConfig(
+        max_num_batched_tokens=max_num_batched_tokens, max_num_seqs=max_num_seqs, **options
+    )
+    kv = make_kv(num_blocks, block_size, enable_prefix_caching=enable_prefix_caching)
+    return Scheduler(config, kv, max_model_len)
+
+
+class Rig:
+    """A scheduler and a scripted executor. Every call ends with a check of all invariants."""
+
+    def __init__(self, scheduler: Scheduler, script: Script | None = None) -> None:
+        kv_plan = make_kv_plan(scheduler.kv.num_blocks, scheduler.kv.block_size)
+        self.scheduler = scheduler
+        self.executor = ScriptedExecutor(
+            script or hash_of_history(1000), kv_plan, max_num_seqs=scheduler.rows.num_rows
+        )
+        self.deltas: list[TokenDelta] = []
+
+    def add(self, *requests: EngineRequest) -> None:
+        for request in requests:
+            self.scheduler.add(request)
+        check(self.scheduler)
+
+    def abort(self, request_id: str, **options: Any) -> bool:
+        was_live = self.scheduler.abort(request_id, **options)
+        check(self.scheduler)
+        return was_live
+
+    def plan(self) -> StepPlan:
+        plan = self.scheduler.plan()
+        check(self.scheduler)
+        decoding = [one for one in self.scheduler.running if one.num_missing_tokens == 1]
+        waits = [one for one in decoding if one not in self.scheduler.in_flight]
+        assert not waits, f"a decoding request waits: {waits}"
+        return plan
+
+    def run(self, plan: StepPlan) -> StepResult:
+        return self.executor.run(plan)
+
+    def commit(self, plan: StepPlan, result: StepResult) -> list[TokenDelta]:
+        return self._keep(self.scheduler.commit(plan, result))
+
+    def fail_step(self, plan: StepPlan, message: str) -> list[TokenDelta]:
+        return self._keep(self.scheduler.fail_step(plan, message))
+
+    def step(self) -> StepPlan:
+        """One step of the loop that the engine core runs; its deltas are kept."""
+        plan = self.plan()
+        if plan.rows:
+            self.commit(plan, self.run(plan))
+        else:
+            self._keep(self.scheduler.take_notices())
+        return plan
+
+    def steps(self, count: int) -> list[StepPlan]:
+        return [self.step() for _ in range(count)]
+
+    def finish(self, limit: int = 1000) -> None:
+        """Step until nothing is live; never more than one step in a row without any progress."""
+        num_idle = 0
+        for _ in range(limit):
+            if not self.scheduler.has_work():
+                return
+            num_deltas = len(self.deltas)
+            plan = self.step()
+            num_idle = 0 if plan.rows or len(self.deltas) > num_deltas else num_idle + 1
+            assert num_idle < 2, f"no progress with {self.scheduler.requests}"
+        raise AssertionError(f"still live after {limit} steps: {self.scheduler.requests}")
+
+    def tokens_of(self, request_id: str) -> list[int]:
+        return [
+            token for one in self.deltas if one.request_id == request_id for token in one.token_ids
+        ]
+
+    def end_of(self, request_id: str) -> TokenDelta:
+        """The only last delta of a request."""
+        (end,) = [one for one in self.deltas if one.request_id == request_id and one.finish_reason]
+        return end
+
+    def prompt_logprobs_of(self, request_id: str) -> list[TokenLogprobs]:
+        return [
+            entry
+            for one in self.deltas
+            if one.request_id == request_id
+            for entry in one.prompt_logprobs or ()
+        ]
+
+    def _keep(self, deltas: list[TokenDelta]) -> list[TokenDelta]:
+        self.deltas += deltas
+        check(self.scheduler)
+        return deltas
+
+
+def make_rig(script: Script | None = None, **options: Any) -> Rig:
+    """A rig around `make_scheduler(**options)`."""
+    return Rig(make_scheduler(**options), script)
+
+
+def solo_answer(request: EngineRequest, script: Script) -> tuple[list[int], FinishReason]:
+    """What the request gets when nothing else exists: no scheduler, no cache, only the script."""
+    token_ids = list(request.prompt_token_ids)
+    answer: list[int] = []
+    while True:
+        token_id = script(request.request_id, token_ids, len(request.prompt_token_ids))
+        token_ids.append(token_id)
+        answer.append(token_id)
+        if token_id in request.eos_token_ids or token_id in request.stop_token_ids:
+            return answer, "stop"
+        if len(answer) == request.max_tokens:
+            return answer, "length"
