@@ -180,12 +180,13 @@ void pack_q6_k(const uint8_t* block, RowWriter panel) {
     group.byte(0, scales[2 * g]);
     group.byte(8, scales[2 * g + 1]);
     pack_split_nibbles(nibbles, 4 * (t / 2), group, 16);
-    for (int h = 0; h < 2; ++h) {
+    for (int vector = 0; vector < 2; ++vector) {
       uint32_t bits = 0;
-      for (int k = 0; k < 4; ++k) {
-        bits |= ((read_word(upper_bits + 16 * h + 4 * k) >> (2 * t)) & 0x03030303u) << (2 * k);
+      for (int k = 0; k < 4; ++k) {  // of column 16h + 4j + i: h = k / 2, j = 2 * vector + k % 2
+        const uint8_t* word = upper_bits + 16 * (k / 2) + 8 * vector + 4 * (k % 2);
+        bits |= ((read_word(word) >> (2 * t)) & 0x03030303u) << (2 * k);
       }
-      group.word(16 + kNibbleBytes + 32 * h, bits);
+      group.word(16 + kNibbleBytes + 32 * vector, bits);
     }
   }
 }

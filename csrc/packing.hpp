@@ -24,7 +24,7 @@
 //   Q4_K   8 fp16 d, 8 fp16 dmin; per group: 8 uint8 scale, 8 uint8 min, nibbles
 //   Q5_K   8 fp16 d, 8 fp16 dmin; per group: 8 uint8 scale, 8 uint8 min, nibbles, 8 uint32 as Q5_0
 //   Q6_K   8 fp16 d; per group: 8 int8 scale of columns 0..15, 8 int8 scale of columns 16..31, nibbles,
-//          two vectors: bits 8i + 2k of vector h are the upper two bits of column 16h + 4k + i
+//          two vectors: bits 8i + 4h + 2(j % 2) of vector j / 2 are the upper bits of column 16h + 4j + i
 //
 // In every group the four bytes that a row has in one vector belong to four consecutive columns: the order
 // that integer dot products want as well.

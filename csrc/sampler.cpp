@@ -1,197 +1,24 @@
 // Choosing the next token of one row: masks, penalties, filters, the draw, and log-probabilities.
 //
-// Owns: the order in which a SamplingSpec is applied, the random numbers, the selection of candidates.
+// Owns: the order in which a SamplingSpec is applied, and the random numbers. candidates.hpp selects.
 // Does not know: models, steps, other rows. Every result depends on this row's logits, tokens and spec
 // alone; sums run in a fixed order.
-//
-// The vocabulary is large (49 thousand to 262 thousand tokens) and the candidates are few, so nothing
-// here sorts the vocabulary: passes over all logits are plain comparisons that compilers vectorise, or
-// go through the log_sum_exp kernel; the rest works on candidates.
 #include "sampler.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
-#include <limits>
 #include <stdexcept>
 #include <unordered_map>
 #include <utility>
 
+#include "candidates.hpp"
+
 namespace octavo {
 namespace {
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-constexpr float kLowestFinite = std::numeric_limits<float>::lowest();
 // Temperatures below this are greedy, as in vLLM.
 constexpr float kGreedyTemperature = 1e-5f;
-// Logits that are handled together: 4 KiB, a small part of the first-level cache.
-constexpr int64_t kSpan = 1024;
-
-// --- Passes over the vocabulary -------------------------------------------------------------------
-
-struct Peak {
-  float logit;
-  int32_t token_id;
-};
-
-// The maximum of `size` logits, NaN when one of them is NaN.
-float maximum(const float* logits, int64_t size) {
-  constexpr int64_t kLanes = 16;  // independent chains; comparisons as maxps and cmpunordps do them
-  float highest[kLanes];
-  int32_t unordered[kLanes] = {};
-  std::fill_n(highest, kLanes, kMinusInfinity);
-  int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      const float logit = logits[i + lane];
-      highest[lane] = logit > highest[lane] ? logit : highest[lane];
-      unordered[lane] |= logit != logit;
-    }
-  }
-  for (; i < size; ++i) {
-    highest[0] = logits[i] > highest[0] ? logits[i] : highest[0];
-    unordered[0] |= logits[i] != logits[i];
-  }
-  if (std::any_of(unordered, unordered + kLanes, [](int32_t flag) { return flag != 0; })) {
-    return std::numeric_limits<float>::quiet_NaN();
-  }
-  return *std::max_element(highest, highest + kLanes);
-}
-
-// The best token, ties to the lowest id. Throws when there is none or the row is not a row of logits.
-Peak find_peak(const float* logits, int64_t size) {
-  float best = kMinusInfinity;
-  int64_t best_begin = 0;
-  for (int64_t begin = 0; begin < size; begin += kSpan) {
-    const float highest = maximum(logits + begin, std::min(kSpan, size - begin));
-    if (std::isnan(highest)) throw std::runtime_error("the model computed logits that are NaN");
-    if (highest > best) {
-      best = highest;
-      best_begin = begin;
-    }
-  }
-  if (best == kMinusInfinity) {
-    throw std::runtime_error("no token is left to sample: every logit is -infinity after masking");
-  }
-  if (std::isinf(best)) throw std::runtime_error("the model computed a logit that is +infinity");
-  const float* found = std::find(logits + best_begin, logits + size, best);
-  return {best, static_cast<int32_t>(found - logits)};
-}
-
-// Calls visit(token_id) for each logit >= threshold, in order of ids. visit may raise the threshold.
-template <class Visit>
-void visit_at_least(const float* logits, int64_t size, const float& threshold, Visit visit) {
-  constexpr int64_t kGlance = 64;  // mostly empty, so look at many before looking at each
-  for (int64_t begin = 0; begin < size; begin += kGlance) {
-    const int64_t end = std::min(begin + kGlance, size);
-    if (end - begin == kGlance) {
-      const float bar = threshold;
-      int32_t any = 0;
-      for (int64_t i = 0; i < kGlance; ++i) any |= logits[begin + i] >= bar;
-      if (any == 0) continue;
-    }
-    for (int64_t i = begin; i < end; ++i) {
-      if (logits[i] >= threshold) visit(static_cast<int32_t>(i));
-    }
-  }
-}
-
-int64_t count_above(const float* logits, int64_t size, float threshold) {
-  int64_t total = 0;
-  for (int64_t begin = 0; begin < size; begin += kSpan) {
-    const int64_t end = std::min(begin + kSpan, size);
-    int32_t count = 0;
-    for (int64_t i = begin; i < end; ++i) count += logits[i] > threshold;
-    total += count;
-  }
-  return total;
-}
-
-// --- Candidates -----------------------------------------------------------------------------------
-
-struct Candidate {
-  double weight;  // exp((logit - best) / temperature): its probability but for a common factor
-  float logit;
-  int32_t token_id;
-};
-using Candidates = std::vector<Candidate>;
-
-bool is_better(const Candidate& a, const Candidate& b) {
-  return a.logit > b.logit || (a.logit == b.logit && a.token_id < b.token_id);
-}
-
-bool has_lower_id(const Candidate& a, const Candidate& b) { return a.token_id < b.token_id; }
-
-// All finite logits >= threshold in order of ids, not weighed.
-Candidates candidates_at_least(const float* logits, int64_t size, float threshold) {
-  Candidates candidates;
-  const float bar = std::max(threshold, kLowestFinite);
-  visit_at_least(logits, size, bar, [&](int32_t token_id) {
-    candidates.push_back({0.0, logits[token_id], token_id});
-  });
-  return candidates;
-}
-
-void keep_best(Candidates& candidates, size_t count) {
-  if (candidates.size() <= count) return;
-  std::nth_element(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count) - 1,
-                   candidates.end(), is_better);
-  candidates.resize(count);
-}
-
-// The `count` best finite logits >= threshold, in no particular order, not weighed.
-Candidates best_candidates(const float* logits, int64_t size, size_t count, float threshold) {
-  Candidates candidates;
-  if (count == 0) return candidates;
-  const size_t limit = count + std::max<size_t>(count, 256);
-  candidates.reserve(std::min(limit, static_cast<size_t>(size)));
-  float bar = std::max(threshold, kLowestFinite);
-  visit_at_least(logits, size, bar, [&](int32_t token_id) {
-    candidates.push_back({0.0, logits[token_id], token_id});
-    if (candidates.size() < limit) return;
-    keep_best(candidates, count);
-    // An equal logit with a higher id loses, so later ones must be above the last that is kept.
-    bar = std::nextafter(candidates[count - 1].logit, std::numeric_limits<float>::infinity());
-  });
-  keep_best(candidates, count);
-  return candidates;
-}
-
-double total_weight(const Candidates& candidates) {
-  double total = 0.0;
-  for (const Candidate& candidate : candidates) total += candidate.weight;
-  return total;
-}
-
-// Keep the best candidates up to the one with which the sum of weights reaches `limit`.
-// Sorts ever larger pieces from the top, so a small nucleus among many candidates costs little.
-void keep_nucleus(Candidates& candidates, double limit) {
-  const size_t size = candidates.size();
-  double sum = 0.0;
-  size_t begin = 0;
-  for (size_t piece = 64; begin < size; piece *= 4) {
-    const size_t end = std::min(begin + piece, size);
-    const auto first = candidates.begin() + static_cast<std::ptrdiff_t>(begin);
-    const auto last = candidates.begin() + static_cast<std::ptrdiff_t>(end);
-    if (end < size) std::nth_element(first, last, candidates.end(), is_better);
-    std::sort(first, last, is_better);
-    for (; begin < end; ++begin) {
-      if (begin > 0 && sum >= limit) {
-        candidates.resize(begin);
-        return;
-      }
-      sum += candidates[begin].weight;
-    }
-  }
-}
-
-// The smallest float32 that is not below `value`, so that comparing float32 logits with it is exact.
-float float_at_least(double value) {
-  const float rounded = static_cast<float>(value);
-  if (static_cast<double>(rounded) >= value) return rounded;
-  return std::nextafter(rounded, std::numeric_limits<float>::infinity());
-}
 
 // --- The draw -------------------------------------------------------------------------------------
 
@@ -226,8 +53,7 @@ class Draw {
 
   int32_t run(double share) const {
     if (!has_filters()) return draw_from_all(share);
-    Candidates candidates = filter();
-    std::sort(candidates.begin(), candidates.end(), has_lower_id);
+    const Candidates candidates = filter();
     const int64_t index =
         pick(static_cast<int64_t>(candidates.size()), total_weight(candidates), share,
              [&](int64_t i) { return candidates[static_cast<size_t>(i)].weight; });
@@ -247,7 +73,8 @@ class Draw {
     for (Candidate& candidate : candidates) candidate.weight = weight(candidate.logit);
   }
 
-  // min_p, then top_k, then top_p; each sees the probabilities that the one before left.
+  // The candidates in order of ids: min_p, then top_k, then top_p; each sees the probabilities that
+  // the one before left.
   Candidates filter() const {
     float floor = kLowestFinite;
     if (spec_.min_p > 0.0f) {
@@ -364,11 +191,13 @@ TokenLogprobs top_logprobs(const KernelTable& kernels, const float* logits, int6
   float highest;
   double log_sum;
   kernels.log_sum_exp(logits, vocab_size, &highest, &log_sum);
-  if (std::isnan(log_sum)) throw std::runtime_error("the model computed logits that are NaN");
+  if (!std::isfinite(log_sum)) {
+    throw std::runtime_error("the model computed logits that are NaN or infinite");
+  }
   const auto logprob = [&](float logit) { return static_cast<float>(logit - log_sum); };
 
   const size_t best = static_cast<size_t>(std::clamp<int64_t>(count, 0, vocab_size));
-  Candidates candidates = best_candidates(logits, vocab_size, best, kMinusInfinity);
+  Candidates candidates = best_candidates(logits, vocab_size, best, -kInfinity);
   std::sort(candidates.begin(), candidates.end(), is_better);
 
   TokenLogprobs result;
@@ -433,7 +262,7 @@ struct RowSampler::State {
 
   void mask(float* logits, const std::vector<int32_t>& token_ids) const {
     for (const int32_t token_id : token_ids) {
-      if (in_vocab(token_id)) logits[token_id] = kMinusInfinity;
+      if (in_vocab(token_id)) logits[token_id] = -kInfinity;
     }
   }
 
@@ -443,7 +272,7 @@ struct RowSampler::State {
     for (const int32_t token_id : spec.allowed_token_ids) {
       if (in_vocab(token_id)) kept.emplace_back(token_id, logits[token_id]);
     }
-    std::fill_n(logits, vocab_size, kMinusInfinity);
+    std::fill_n(logits, vocab_size, -kInfinity);
     for (const auto& [token_id, logit] : kept) logits[token_id] = logit;
   }
 
@@ -452,7 +281,7 @@ struct RowSampler::State {
     for (const std::vector<int32_t>& word : spec.bad_words) {
       if (word.empty() || word.size() > tokens.size() + 1 || !in_vocab(word.back())) continue;
       if (std::equal(word.rbegin() + 1, word.rend(), tokens.rbegin())) {
-        logits[word.back()] = kMinusInfinity;
+        logits[word.back()] = -kInfinity;
       }
     }
   }

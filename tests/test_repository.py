@@ -31,7 +31,7 @@ def test_the_repository_keeps_its_own_rules(name: str) -> None:
 
 
 def test_the_serving_path_imports_no_heavy_library() -> None:
-    """A fresh interpreter that imports the server, the scheduler and LLM has no torch and no numpy."""
+    """A fresh interpreter with the server, the scheduler and LLM has neither torch nor numpy."""
     code = (
         "import sys, octavo, octavo.llm, octavo.server.app, octavo.scheduling.scheduler;"
         "bad = {'torch', 'numpy', 'transformers', 'safetensors', 'gguf', 'huggingface_hub'};"

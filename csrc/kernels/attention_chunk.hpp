@@ -87,18 +87,162 @@ OCTAVO_INLINE void score_block(const float* q, int64_t head_dim, int64_t stride,
   }
 }
 
-// Scores of kQueries queries for the groups [begin, end) of a chunk.
+// Scores of kQueries queries for some groups of a chunk.
 template <class W, class Store, int kQueries>
 void score_groups(const float* q, int64_t head_dim,
-                  const ChunkMap<typename Store::Number>& map, int64_t begin, int64_t end,
-                  float* scores) {
+                  const ChunkMap<typename Store::Number>& map, KeyRange groups, float* scores) {
   constexpr int64_t kVectors = block_vectors<W>(kQueries);
   constexpr int64_t kStep = W::kLanes / kKeyGroup;
-  for (int64_t group = begin; group < end; group += kVectors * kStep) {
-    const int64_t num_vectors = least(ceil_div(end - group, kStep), kVectors);
+  for (int64_t group = groups.begin; group < groups.end; group += kVectors * kStep) {
+    const int64_t num_vectors = least((groups.end - group) / kStep, kVectors);
     score_block<W, Store, kQueries, kVectors>(q, head_dim, map.key_stride, map.keys + group,
                                               num_vectors, scores + group * kKeyGroup);
   }
+}
+
+// out[i][d] = sum over keys [begin, end) of weights[i][key] * values[key][d] for kVectors vectors of
+// dimensions from `dim` on (or the last `rest` dimensions). `continues`: the chains start from `out`.
+template <class W, class Store, int kQueries, int kVectors, bool kWhole = true>
+OCTAVO_INLINE void value_block(const float* weights, const typename Store::Number* const* groups,
+                               int64_t begin, int64_t end, int64_t head_dim, int64_t dim,
+                               bool continues, float* out, int64_t rest = 0) {
+  using Floats = typename W::Floats;
+  const auto load_out = [rest](const float* p) {
+    if constexpr (kWhole) return W::load(p);
+    return W::load_first(p, rest);
+  };
+  Floats sums[kQueries][kVectors];
+  OCTAVO_UNROLL
+  for (int i = 0; i < kQueries; ++i) {
+    OCTAVO_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      sums[i][v] = continues ? load_out(out + i * head_dim + dim + v * W::kLanes) : W::zero();
+    }
+  }
+  for (int64_t group = begin / kKeyGroup; group * kKeyGroup < end; ++group) {
+    const int64_t first = greatest(group * kKeyGroup, begin);
+    const int64_t last = least((group + 1) * kKeyGroup, end);
+    const auto* value = groups[group] + (first - group * kKeyGroup) * head_dim + dim;
+    for (int64_t key = first; key < last; ++key, value += head_dim) {
+      Floats weight[kQueries];
+      OCTAVO_UNROLL
+      for (int i = 0; i < kQueries; ++i) weight[i] = W::set1(weights[i * kChunk + key]);
+      OCTAVO_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        Floats vector;
+        if constexpr (kWhole) vector = Store::load(value + v * W::kLanes);
+        else vector = Store::load_first(value, rest);
+        OCTAVO_UNROLL
+        for (int i = 0; i < kQueries; ++i) sums[i][v] = W::fma(weight[i], vector, sums[i][v]);
+      }
+    }
+  }
+  OCTAVO_UNROLL
+  for (int i = 0; i < kQueries; ++i) {
+    OCTAVO_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      float* to = out + i * head_dim + dim + v * W::kLanes;
+      if constexpr (kWhole) W::store(to, sums[i][v]);
+      else W::store_first(to, sums[i][v], rest);
+    }
+  }
+}
+
+// The outputs of kQueries queries, all dimensions.
+template <class V, KvType type, int kQueries>
+void weigh_values(const float* weights, int64_t head_dim,
+                  const ChunkMap<typename Stored<V, type>::Number>& map, KeyRange keys,
+                  bool continues, float* out) {
+  using W = typename V::Wide;
+  using StoredWide = Stored<W, type>;
+  using StoredNarrow = Stored<V, type>;
+  constexpr int64_t kVectors = block_vectors<W>(kQueries);
+  int64_t d = 0;
+  for (; d + kVectors * W::kLanes <= head_dim; d += kVectors * W::kLanes) {
+    value_block<W, StoredWide, kQueries, kVectors>(weights, map.values, keys.begin, keys.end,
+                                                   head_dim, d, continues, out);
+  }
+  for (; d + 2 * W::kLanes <= head_dim; d += 2 * W::kLanes) {
+    value_block<W, StoredWide, kQueries, 2>(weights, map.values, keys.begin, keys.end, head_dim, d,
+                                            continues, out);
+  }
+  for (; d + V::kLanes <= head_dim; d += V::kLanes) {
+    value_block<V, StoredNarrow, kQueries, 1>(weights, map.values, keys.begin, keys.end, head_dim,
+                                              d, continues, out);
+  }
+  if (d == head_dim) return;
+  value_block<V, StoredNarrow, kQueries, 1, false>(weights, map.values, keys.begin, keys.end,
+                                                   head_dim, d, continues, out, head_dim - d);
+}
+
+// From scores to exp(score - max) for keys [begin, end) of a chunk, in place; neighbours in the same
+// vectors, which may hold anything, become 0.
+template <class V>
+void exponentials(const AttentionArgs& args, KeyRange keys, float* scores, float* max, float* sum) {
+  using Floats = typename V::Floats;
+  const int64_t begin_group = keys.begin / kKeyGroup;
+  const int64_t end_group = ceil_div(keys.end, kKeyGroup);
+  const Floats lowest = V::set1(-__builtin_inff());
+  Floats highest = lowest;
+  for (int64_t group = begin_group; group < end_group; ++group) {
+    const int64_t key = group * kKeyGroup;
+    Floats score = V::mul(V::load(scores + key), V::set1(args.scale));
+    if (args.soft_cap > 0.0f) {
+      const Floats cap = V::set1(args.soft_cap);
+      score = V::mul(cap, tanh<V>(V::div(score, cap)));
+    }
+    if (key + kKeyGroup > keys.end) score = V::select(V::first(keys.end - key), score, lowest);
+    if (key < keys.begin) score = V::select(V::first(keys.begin - key), lowest, score);
+    V::store(scores + key, score);
+    highest = V::max(score, highest);
+  }
+  *max = V::reduce_max(highest);
+  Floats total = V::zero();
+  for (int64_t group = begin_group; group < end_group; ++group) {
+    float* at = scores + group * kKeyGroup;
+    const Floats power = exp<V>(V::sub(V::load(at), V::set1(*max)));
+    V::store(at, power);
+    total = V::add(total, power);
+  }
+  *sum = V::reduce_add(total);
+}
+
+// Merge the result of the next chunk into that of the chunks before it, for one query vector.
+template <class V>
+void merge_chunk(const Partial& next, const Partial& total, int64_t row, int64_t head_dim) {
+  using Floats = typename V::Floats;
+  const float max = total.max[row] > next.max[row] ? total.max[row] : next.max[row];
+  const Floats old_factor = exp<V>(V::set1(total.max[row] - max));
+  const Floats new_factor = exp<V>(V::set1(next.max[row] - max));
+  const Floats new_sum = V::mul(V::set1(next.sum[row]), new_factor);
+  total.sum[row] = V::reduce_max(V::fma(V::set1(total.sum[row]), old_factor, new_sum));
+  total.max[row] = max;
+
+  const float* from = next.out + row * head_dim;
+  float* out = total.out + row * head_dim;
+  int64_t d = 0;
+  for (; d + V::kLanes <= head_dim; d += V::kLanes) {
+    const Floats addend = V::mul(V::load(from + d), new_factor);
+    V::store(out + d, V::fma(V::load(out + d), old_factor, addend));
+  }
+  const int64_t rest = head_dim - d;
+  if (rest == 0) return;
+  const Floats addend = V::mul(V::load_first(from + d, rest), new_factor);
+  V::store_first(out + d, V::fma(V::load_first(out + d, rest), old_factor, addend), rest);
+}
+
+// The attention output of one query vector: out / sum.
+template <class V>
+void finish_row(const Partial& total, int64_t row, int64_t head_dim, float* out) {
+  using Floats = typename V::Floats;
+  const Floats factor = V::div(V::set1(1.0f), V::set1(total.sum[row]));
+  const float* from = total.out + row * head_dim;
+  int64_t d = 0;
+  for (; d + V::kLanes <= head_dim; d += V::kLanes) {
+    V::store(out + d, V::mul(V::load(from + d), factor));
+  }
+  const int64_t rest = head_dim - d;
+  if (rest > 0) V::store_first(out + d, V::mul(V::load_first(from + d, rest), factor), rest);
 }
 
 }  // namespace octavo

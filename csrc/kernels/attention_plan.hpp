@@ -20,7 +20,7 @@ namespace octavo {
 constexpr int64_t kChunk = 256;        // keys
 constexpr int64_t kTileRows = 48;      // most query vectors (tokens x heads) of a unit
 constexpr int64_t kTileFloats = 8192;  // most floats of a unit's queries; also the largest head_dim
-constexpr int64_t kSplitRows = 128;    // most query vectors of all split units of an op
+constexpr int64_t kSplitRows = 128;    // most query vectors of all split units, or those of one token
 
 namespace {
 
@@ -39,6 +39,11 @@ struct KeyRange {
 OCTAVO_INLINE KeyRange visible_keys(int64_t position, int64_t window) {
   const int64_t begin = window > 0 ? greatest(position - window + 1, 0) : 0;
   return {begin, position + 1};
+}
+
+// The part of `keys` in `chunk`, counted from its beginning; may be empty.
+OCTAVO_INLINE KeyRange in_chunk(KeyRange keys, int64_t chunk) {
+  return {greatest(keys.begin - chunk * kChunk, 0), least(keys.end - chunk * kChunk, kChunk)};
 }
 
 // Some query heads of one KV head for some consecutive tokens of one row of the batch.
@@ -62,6 +67,8 @@ struct AttentionShare {
   int64_t partials;         // of a split unit: offset of its first partial result
   int64_t first_split_row;  // of a split unit: query vectors of the split units before it
 };
+
+OCTAVO_INLINE int64_t most_split_rows(int64_t num_heads) { return greatest(kSplitRows, num_heads); }
 
 // Floats of the partial result of one chunk for one query vector: maximum, sum, output.
 OCTAVO_INLINE int64_t partial_row_floats(int64_t head_dim) { return head_dim + 2; }
@@ -176,8 +183,8 @@ class AttentionPlan {
   template <class Visit>
   OCTAVO_INLINE void visit_unit(const AttentionUnit& unit, Walk& walk, Visit visit) const {
     const int64_t end = walk.cost + cost(unit);
-    const int64_t most_split_rows = greatest(kSplitRows, args_.num_heads);
-    const bool may_split = walk.split_rows + unit.num_rows() <= most_split_rows;
+    const bool may_split =
+        walk.split_rows + unit.num_rows() <= most_split_rows(args_.num_heads);
     pass_boundaries(walk);
     bool is_split = false;
     for (int t = walk.next_boundary; t < num_threads_ && boundary(t) < end; ++t) {

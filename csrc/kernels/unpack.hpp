@@ -4,13 +4,14 @@
 // know what the weights are for. Used by linear.hpp and embed.hpp.
 //
 // A policy `Unpack<L, type>` reads `L::kPanels` neighbouring panels, `stride` bytes apart, into vectors of
-// L::kLanes rows, in *steps* of kStep columns, each step in *quads* of four columns:
+// L::kLanes rows, in *steps* of kStep columns. A step is one group, as two halves of four quads of columns;
+// for float types it is a single quad.
 //
-//   kStep                                      columns of a step: a group, or four for float types
+//   kStep, kHalves, kQuads                     kStep = kHalves * kQuads * 4
 //   kStepBytes                                 bytes of a step in one panel
 //   Step begin(panel, stride, column)          the numbers of the step that starts at this column
-//   Quad quad<k>(step)                         the raw weights of columns 4k .. 4k + 3
-//   Floats value<k, i>(step, quad)             the weight of column 4k + i
+//   Quad quad<h>(step, j)                      the raw weights of columns 16h + 4j .. 16h + 4j + 3
+//   Floats value<h, i>(step, quad)             the weight of column 16h + 4j + i
 //   Floats column(panel, stride, column)       one column; float types only, for what is left of a row
 #pragma once
 
@@ -33,6 +34,7 @@ struct Unpack {
   using Quad = Ints;  // four bytes per row
 
   static constexpr PanelLayout kLayout = panel_layout(type);
+  static constexpr int kHalves = 2, kQuads = 4;
   static constexpr int64_t kStep = kGroup;
   static constexpr int64_t kStepBytes = kLayout.panel_group;
 
@@ -60,22 +62,24 @@ struct Unpack {
     return with_minimum(group, stride);
   }
 
-  template <int k>
-  static OCTAVO_INLINE Quad quad(const Step& step) {
-    if constexpr (type == WeightType::Q8_0) return L::load_panels(step.weights + 32 * k, step.stride);
-    const Ints nibble = nibbles<k>(step);
-    if constexpr (kHasFifthBits) return L::bit_or(nibble, fifth_bits<k>(step));
-    if constexpr (type == WeightType::Q6_K) return L::bit_or(nibble, upper_bits<k>(step));
+  template <int h>
+  static OCTAVO_INLINE Quad quad(const Step& step, int j) {
+    if constexpr (type == WeightType::Q8_0) {
+      return L::load_panels(step.weights + 32 * (4 * h + j), step.stride);
+    }
+    const Ints nibble = nibbles<h>(step, j);
+    if constexpr (kHasFifthBits) return L::bit_or(nibble, fifth_bits<h>(step, j));
+    if constexpr (type == WeightType::Q6_K) return L::bit_or(nibble, upper_bits<h>(step, j));
     return nibble;
   }
 
-  template <int k, int i>
+  template <int h, int i>
   static OCTAVO_INLINE Floats value(const Step& step, Quad bytes) {
     if constexpr (type == WeightType::Q8_0) {
       return L::mul(step.scale[0], L::to_floats(L::template byte_at_top<i>(bytes)));
     } else {
       const Floats q = L::to_floats(L::template byte<i>(bytes));
-      return L::fma(step.scale[k / 4], q, step.offset[k / 4]);
+      return L::fma(step.scale[h], q, step.offset[h]);
     }
   }
 
@@ -122,27 +126,25 @@ struct Unpack {
 
   // ---- bits of four columns, each in its byte ----
 
-  template <int k>
-  static OCTAVO_INLINE Ints nibbles(const Step& step) {
-    Ints bytes = L::load_panels(step.weights + 32 * (k % 4), step.stride);
-    if constexpr (k >= 4) bytes = L::template shift_right<4>(bytes);
+  template <int h>
+  static OCTAVO_INLINE Ints nibbles(const Step& step, int j) {
+    Ints bytes = L::load_panels(step.weights + 32 * j, step.stride);
+    if constexpr (h == 1) bytes = L::template shift_right<4>(bytes);
     return L::bit_and(bytes, L::set1_int(0x0f0f0f0f));
   }
-  template <int k>
-  static OCTAVO_INLINE Ints fifth_bits(const Step& step) {
-    const Ints bits = L::load_panels(step.weights + kNibbleBytes, step.stride);
-    return L::bit_and(shift<4 - k>(bits), L::set1_int(0x10101010));
+  // Bit 4h + j of each byte, put at bit 4.
+  template <int h>
+  static OCTAVO_INLINE Ints fifth_bits(const Step& step, int j) {
+    Ints bits = L::load_panels(step.weights + kNibbleBytes, step.stride);
+    if constexpr (h == 0) bits = L::template shift_left<4>(bits);
+    return L::bit_and(L::shift_right_by(bits, L::set1_int(j)), L::set1_int(0x10101010));
   }
-  template <int k>
-  static OCTAVO_INLINE Ints upper_bits(const Step& step) {
-    const Ints bits = L::load_panels(step.weights + kNibbleBytes + 32 * (k / 4), step.stride);
-    return L::bit_and(shift<4 - 2 * (k % 4)>(bits), L::set1_int(0x30303030));
-  }
-  // To the left by n, or to the right by -n.
-  template <int n>
-  static OCTAVO_INLINE Ints shift(Ints a) {
-    if constexpr (n >= 0) return L::template shift_left<n>(a);
-    else return L::template shift_right<-n>(a);
+  // Two bits from bit 4h + 2(j % 2) of each byte, put at bit 4.
+  template <int h>
+  static OCTAVO_INLINE Ints upper_bits(const Step& step, int j) {
+    Ints bits = L::load_panels(step.weights + kNibbleBytes + 32 * (j / 2), step.stride);
+    if constexpr (h == 0) bits = L::template shift_left<4>(bits);
+    return L::bit_and(L::shift_right_by(bits, L::set1_int(2 * (j % 2))), L::set1_int(0x30303030));
   }
 };
 
@@ -151,6 +153,7 @@ template <class L, WeightType type>
 struct UnpackColumns {
   using Floats = typename L::Floats;
   static constexpr int64_t kColumnBytes = panel_layout(type).panel_group;
+  static constexpr int kHalves = 1, kQuads = 1;
   static constexpr int64_t kStep = 4;
   static constexpr int64_t kStepBytes = kStep * kColumnBytes;
 
@@ -163,11 +166,11 @@ struct UnpackColumns {
   static OCTAVO_INLINE Step begin(const uint8_t* panel, int64_t stride, int64_t column) {
     return {panel + kColumnBytes * column, stride};
   }
-  template <int k>
-  static OCTAVO_INLINE Quad quad(const Step&) {
+  template <int h>
+  static OCTAVO_INLINE Quad quad(const Step&, int) {
     return {};
   }
-  template <int k, int i>
+  template <int h, int i>
   static OCTAVO_INLINE Floats value(const Step& step, Quad) {
     return column(step.columns, step.stride, i);
   }
@@ -189,6 +192,7 @@ template <class L>
 struct Unpack<L, WeightType::BF16> {
   using Floats = typename L::Floats;
   using Ints = typename L::Ints;
+  static constexpr int kHalves = 1, kQuads = 1;
   static constexpr int64_t kStep = 4;
   static constexpr int64_t kStepBytes = kStep * 16;
 
@@ -203,11 +207,11 @@ struct Unpack<L, WeightType::BF16> {
   static OCTAVO_INLINE Step begin(const uint8_t* panel, int64_t stride, int64_t column) {
     return {panel + 16 * column, stride};
   }
-  template <int k>
-  static OCTAVO_INLINE Quad quad(const Step& step) {
+  template <int h>
+  static OCTAVO_INLINE Quad quad(const Step& step, int) {
     return {{L::load_panels(step.columns, step.stride), L::load_panels(step.columns + 32, step.stride)}};
   }
-  template <int k, int i>
+  template <int h, int i>
   static OCTAVO_INLINE Floats value(const Step&, const Quad& quad) {
     return half<i % 2>(quad.pairs[i / 2]);
   }

@@ -17,6 +17,7 @@ struct Avx2 {
   static constexpr const char* kName = "avx2";
   static constexpr int kLanes = 8;
   static constexpr int kPanels = 1;
+  static constexpr int kRegisters = 16;
   using Wide = Avx2;
 
   using Floats = __m256;
@@ -158,6 +159,7 @@ struct Avx2 {
   static OCTAVO_INLINE Ints shift_right_signed(Ints a) {
     return _mm256_srai_epi32(a, n);
   }
+  static OCTAVO_INLINE Ints shift_right_by(Ints a, Ints counts) { return _mm256_srlv_epi32(a, counts); }
   static OCTAVO_INLINE Floats to_floats(Ints a) { return _mm256_cvtepi32_ps(a); }
   static OCTAVO_INLINE Ints as_ints(Floats a) { return _mm256_castps_si256(a); }
   static OCTAVO_INLINE Floats as_floats(Ints a) { return _mm256_castsi256_ps(a); }

@@ -4,6 +4,12 @@
 // Compile with -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c.
 #pragma once
 
+#if defined(__GNUC__) && !defined(__clang__)
+// GCC's own header is the only place that warns (GCC bug 105593).
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+
 #include "avx2.hpp"
 
 namespace octavo {
@@ -13,6 +19,7 @@ struct Avx512Wide {
   static constexpr const char* kName = "avx512";
   static constexpr int kLanes = 16;
   static constexpr int kPanels = 2;
+  static constexpr int kRegisters = 32;
   using Wide = Avx512Wide;
 
   using Floats = __m512;
@@ -130,6 +137,7 @@ struct Avx512Wide {
   static OCTAVO_INLINE Ints shift_right_signed(Ints a) {
     return _mm512_srai_epi32(a, n);
   }
+  static OCTAVO_INLINE Ints shift_right_by(Ints a, Ints counts) { return _mm512_srlv_epi32(a, counts); }
   static OCTAVO_INLINE Floats to_floats(Ints a) { return _mm512_cvtepi32_ps(a); }
   static OCTAVO_INLINE Ints as_ints(Floats a) { return _mm512_castps_si512(a); }
   static OCTAVO_INLINE Floats as_floats(Ints a) { return _mm512_castsi512_ps(a); }
@@ -196,6 +204,7 @@ struct Avx512Wide {
 
 struct Avx512 : Avx2 {
   static constexpr const char* kName = "avx512";
+  static constexpr int kRegisters = 32;
   using Wide = Avx512Wide;
 };
 

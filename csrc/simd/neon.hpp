@@ -15,6 +15,7 @@ struct Neon {
   static constexpr const char* kName = "neon";
   static constexpr int kLanes = 8;
   static constexpr int kPanels = 1;
+  static constexpr int kRegisters = 16;
   using Wide = Neon;
 
   struct Floats {
@@ -200,6 +201,9 @@ struct Neon {
     if constexpr (n == 0) return a;
     else return {vshrq_n_s32(a.lo, n), vshrq_n_s32(a.hi, n)};
   }
+  static OCTAVO_INLINE Ints shift_right_by(Ints a, Ints counts) {
+    return {shift_right_by(a.lo, counts.lo), shift_right_by(a.hi, counts.hi)};
+  }
   static OCTAVO_INLINE Floats to_floats(Ints a) { return {vcvtq_f32_s32(a.lo), vcvtq_f32_s32(a.hi)}; }
   static OCTAVO_INLINE Ints as_ints(Floats a) {
     return {vreinterpretq_s32_f32(a.lo), vreinterpretq_s32_f32(a.hi)};
@@ -234,6 +238,9 @@ struct Neon {
   }
 
  private:
+  static OCTAVO_INLINE int32x4_t shift_right_by(int32x4_t a, int32x4_t counts) {
+    return vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_s32(a), vnegq_s32(counts)));
+  }
   template <int n>
   static OCTAVO_INLINE int32x4_t shift_right_zero(int32x4_t a) {
     if constexpr (n == 0) return a;

@@ -1,4 +1,5 @@
-// Vectors as plain arrays: every machine runs it, and it says what the other policies must compute.
+// Vectors without an instruction set: the generic vector types of GCC and Clang, four lanes at a time, which
+// the compiler turns into whatever the baseline of the machine has (SSE2 on x86-64).
 #pragma once
 
 #include <cstdint>
@@ -10,19 +11,24 @@ namespace octavo {
 namespace {
 
 struct Scalar {
+  using Floats4 = float __attribute__((vector_size(16)));
+  using Ints4 = int32_t __attribute__((vector_size(16)));
+  using Words4 = uint32_t __attribute__((vector_size(16)));
+
   static constexpr const char* kName = "scalar";
   static constexpr int kLanes = 8;
   static constexpr int kPanels = 1;
+  static constexpr int kRegisters = 8;
   using Wide = Scalar;
 
   struct Floats {
-    float lane[kLanes];
+    Floats4 lo, hi;
   };
   struct Ints {
-    int32_t lane[kLanes];
+    Ints4 lo, hi;
   };
   struct Mask {
-    bool lane[kLanes];
+    Ints4 lo, hi;  // all bits of a lane, set or clear
   };
 
   // ---- memory ----
@@ -34,32 +40,38 @@ struct Scalar {
   }
   static OCTAVO_INLINE void store(float* p, Floats v) { __builtin_memcpy(p, &v, sizeof v); }
   static OCTAVO_INLINE Floats load_first(const float* p, int64_t n) {
-    Floats v = zero();
-    for (int64_t i = 0; i < n; ++i) v.lane[i] = p[i];
-    return v;
+    float lanes[kLanes] = {};
+    for (int64_t i = 0; i < n; ++i) lanes[i] = p[i];
+    return load(lanes);
   }
   static OCTAVO_INLINE void store_first(float* p, Floats v, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) p[i] = v.lane[i];
+    float lanes[kLanes];
+    store(lanes, v);
+    for (int64_t i = 0; i < n; ++i) p[i] = lanes[i];
   }
   static OCTAVO_INLINE Floats load_f16(const uint16_t* p) { return load_first_f16(p, kLanes); }
   static OCTAVO_INLINE Floats load_bf16(const uint16_t* p) { return load_first_bf16(p, kLanes); }
   static OCTAVO_INLINE void store_f16(uint16_t* p, Floats v) { store_first_f16(p, v, kLanes); }
   static OCTAVO_INLINE void store_bf16(uint16_t* p, Floats v) { store_first_bf16(p, v, kLanes); }
   static OCTAVO_INLINE Floats load_first_f16(const uint16_t* p, int64_t n) {
-    Floats v = zero();
-    for (int64_t i = 0; i < n; ++i) v.lane[i] = f16_to_float(p[i]);
-    return v;
+    float lanes[kLanes] = {};
+    for (int64_t i = 0; i < n; ++i) lanes[i] = f16_to_float(p[i]);
+    return load(lanes);
   }
   static OCTAVO_INLINE Floats load_first_bf16(const uint16_t* p, int64_t n) {
-    Floats v = zero();
-    for (int64_t i = 0; i < n; ++i) v.lane[i] = bf16_to_float(p[i]);
-    return v;
+    float lanes[kLanes] = {};
+    for (int64_t i = 0; i < n; ++i) lanes[i] = bf16_to_float(p[i]);
+    return load(lanes);
   }
   static OCTAVO_INLINE void store_first_f16(uint16_t* p, Floats v, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) p[i] = float_to_f16(v.lane[i]);
+    float lanes[kLanes];
+    store(lanes, v);
+    for (int64_t i = 0; i < n; ++i) p[i] = float_to_f16(lanes[i]);
   }
   static OCTAVO_INLINE void store_first_bf16(uint16_t* p, Floats v, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) p[i] = float_to_bf16(v.lane[i]);
+    float lanes[kLanes];
+    store(lanes, v);
+    for (int64_t i = 0; i < n; ++i) p[i] = float_to_bf16(lanes[i]);
   }
   static OCTAVO_INLINE Ints load_ints(const int32_t* p) {
     Ints v;
@@ -68,84 +80,83 @@ struct Scalar {
   }
   static OCTAVO_INLINE void store_ints(int32_t* p, Ints v) { __builtin_memcpy(p, &v, sizeof v); }
   static OCTAVO_INLINE Ints load_i8(const int8_t* p) {
-    return each_int([p](int i) { return static_cast<int32_t>(p[i]); });
+    int32_t lanes[kLanes];
+    for (int i = 0; i < kLanes; ++i) lanes[i] = p[i];
+    return load_ints(lanes);
   }
   static OCTAVO_INLINE Ints load_u8(const uint8_t* p) {
-    return each_int([p](int i) { return static_cast<int32_t>(p[i]); });
+    int32_t lanes[kLanes];
+    for (int i = 0; i < kLanes; ++i) lanes[i] = p[i];
+    return load_ints(lanes);
   }
 
   // ---- floats ----
 
   static OCTAVO_INLINE Floats zero() { return set1(0.0f); }
-  static OCTAVO_INLINE Floats set1(float x) {
-    return each_float([x](int) { return x; });
-  }
-  static OCTAVO_INLINE Floats add(Floats a, Floats b) {
-    return each_float([&](int i) { return a.lane[i] + b.lane[i]; });
-  }
-  static OCTAVO_INLINE Floats sub(Floats a, Floats b) {
-    return each_float([&](int i) { return a.lane[i] - b.lane[i]; });
-  }
-  static OCTAVO_INLINE Floats mul(Floats a, Floats b) {
-    return each_float([&](int i) { return a.lane[i] * b.lane[i]; });
-  }
-  static OCTAVO_INLINE Floats div(Floats a, Floats b) {
-    return each_float([&](int i) { return a.lane[i] / b.lane[i]; });
-  }
+  static OCTAVO_INLINE Floats set1(float x) { return {Floats4{x, x, x, x}, Floats4{x, x, x, x}}; }
+  static OCTAVO_INLINE Floats add(Floats a, Floats b) { return {a.lo + b.lo, a.hi + b.hi}; }
+  static OCTAVO_INLINE Floats sub(Floats a, Floats b) { return {a.lo - b.lo, a.hi - b.hi}; }
+  static OCTAVO_INLINE Floats mul(Floats a, Floats b) { return {a.lo * b.lo, a.hi * b.hi}; }
+  static OCTAVO_INLINE Floats div(Floats a, Floats b) { return {a.lo / b.lo, a.hi / b.hi}; }
   static OCTAVO_INLINE Floats fma(Floats a, Floats b, Floats c) {
-    return each_float([&](int i) { return __builtin_fmaf(a.lane[i], b.lane[i], c.lane[i]); });
+    fma_in_place(a, b, c);
+    return c;
   }
-  static OCTAVO_INLINE Floats fnma(Floats a, Floats b, Floats c) {
-    return each_float([&](int i) { return __builtin_fmaf(-a.lane[i], b.lane[i], c.lane[i]); });
-  }
-  static OCTAVO_INLINE Floats max(Floats a, Floats b) {
-    return each_float([&](int i) { return a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]; });
-  }
-  static OCTAVO_INLINE Floats min(Floats a, Floats b) {
-    return each_float([&](int i) { return a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]; });
-  }
+  static OCTAVO_INLINE Floats fnma(Floats a, Floats b, Floats c) { return fma(negate(a), b, c); }
+  static OCTAVO_INLINE Floats max(Floats a, Floats b) { return select(greater(a, b), a, b); }
+  static OCTAVO_INLINE Floats min(Floats a, Floats b) { return select(less(a, b), a, b); }
   static OCTAVO_INLINE Floats sqrt(Floats a) {
-    return each_float([&](int i) { return __builtin_sqrtf(a.lane[i]); });
+    float lanes[kLanes];
+    store(lanes, a);
+    for (int i = 0; i < kLanes; ++i) lanes[i] = __builtin_sqrtf(lanes[i]);
+    return load(lanes);
   }
   static OCTAVO_INLINE Floats abs(Floats a) {
-    return each_float([&](int i) { return __builtin_fabsf(a.lane[i]); });
+    return as_floats(bit_and(as_ints(a), set1_int(0x7fffffff)));
   }
+  // From 2^23 on there is no fraction; below, adding and subtracting 2^23 leaves none.
   static OCTAVO_INLINE Floats round(Floats a) {
-    return each_float([&](int i) { return __builtin_nearbyintf(a.lane[i]); });
+    const Ints sign = bit_and(as_ints(a), set1_int(INT32_MIN));
+    const Floats magic = set1(0x1p23f);
+    const Floats magnitude = abs(a);
+    const Floats rounded = sub(add(magnitude, magic), magic);
+    const Floats signed_rounded = as_floats(bit_or(as_ints(rounded), sign));
+    return select(less(magnitude, magic), signed_rounded, a);
   }
   static OCTAVO_INLINE Floats floor(Floats a) {
-    return each_float([&](int i) { return __builtin_floorf(a.lane[i]); });
+    const Floats rounded = round(a);
+    return select(greater(rounded, a), sub(rounded, set1(1.0f)), rounded);
   }
   static OCTAVO_INLINE Ints to_ints(Floats a) {
-    return each_int([&](int i) { return static_cast<int32_t>(__builtin_nearbyintf(a.lane[i])); });
+    const Floats rounded = round(a);
+    return {__builtin_convertvector(rounded.lo, Ints4), __builtin_convertvector(rounded.hi, Ints4)};
   }
 
-  static OCTAVO_INLINE Mask less(Floats a, Floats b) {
-    return each_mask([&](int i) { return a.lane[i] < b.lane[i]; });
-  }
-  static OCTAVO_INLINE Mask greater(Floats a, Floats b) {
-    return each_mask([&](int i) { return a.lane[i] > b.lane[i]; });
-  }
-  static OCTAVO_INLINE Mask equal(Floats a, Floats b) {
-    return each_mask([&](int i) { return a.lane[i] == b.lane[i]; });
-  }
+  static OCTAVO_INLINE Mask less(Floats a, Floats b) { return {a.lo < b.lo, a.hi < b.hi}; }
+  static OCTAVO_INLINE Mask greater(Floats a, Floats b) { return {a.lo > b.lo, a.hi > b.hi}; }
+  static OCTAVO_INLINE Mask equal(Floats a, Floats b) { return {a.lo == b.lo, a.hi == b.hi}; }
   static OCTAVO_INLINE Mask first(int64_t n) {
-    return each_mask([n](int i) { return i < n; });
+    const int32_t count = static_cast<int32_t>(n);
+    const Ints4 counts = {count, count, count, count};
+    return {Ints4{0, 1, 2, 3} < counts, Ints4{4, 5, 6, 7} < counts};
   }
   static OCTAVO_INLINE Floats select(Mask m, Floats a, Floats b) {
-    return each_float([&](int i) { return m.lane[i] ? a.lane[i] : b.lane[i]; });
+    return as_floats(select(m, as_ints(a), as_ints(b)));
   }
   static OCTAVO_INLINE Ints select(Mask m, Ints a, Ints b) {
-    return each_int([&](int i) { return m.lane[i] ? a.lane[i] : b.lane[i]; });
+    return {(a.lo & m.lo) | (b.lo & ~m.lo), (a.hi & m.hi) | (b.hi & ~m.hi)};
   }
   static OCTAVO_INLINE uint32_t bits(Mask m) {
     uint32_t result = 0;
-    for (int i = 0; i < kLanes; ++i) result |= static_cast<uint32_t>(m.lane[i]) << i;
+    for (int i = 0; i < 4; ++i) {
+      result |= (m.lo[i] ? 1u << i : 0u) | (m.hi[i] ? 16u << i : 0u);
+    }
     return result;
   }
 
   static OCTAVO_INLINE float reduce_add(Floats a) {
-    return reduce(a, [](float x, float y) { return x + y; });
+    const Floats4 half = a.lo + a.hi;
+    return (half[0] + half[2]) + (half[1] + half[3]);
   }
   static OCTAVO_INLINE float reduce_max(Floats a) {
     return reduce(a, [](float x, float y) { return x > y ? x : y; });
@@ -156,41 +167,34 @@ struct Scalar {
 
   // ---- ints ----
 
-  static OCTAVO_INLINE Ints set1_int(int32_t x) {
-    return each_int([x](int) { return x; });
-  }
+  static OCTAVO_INLINE Ints set1_int(int32_t x) { return {Ints4{x, x, x, x}, Ints4{x, x, x, x}}; }
   static OCTAVO_INLINE Ints add(Ints a, Ints b) {
-    return each_word([&](int i) { return word(a, i) + word(b, i); });
+    return {ints(words(a.lo) + words(b.lo)), ints(words(a.hi) + words(b.hi))};
   }
   static OCTAVO_INLINE Ints sub(Ints a, Ints b) {
-    return each_word([&](int i) { return word(a, i) - word(b, i); });
+    return {ints(words(a.lo) - words(b.lo)), ints(words(a.hi) - words(b.hi))};
   }
-  static OCTAVO_INLINE Ints bit_and(Ints a, Ints b) {
-    return each_word([&](int i) { return word(a, i) & word(b, i); });
-  }
-  static OCTAVO_INLINE Ints bit_or(Ints a, Ints b) {
-    return each_word([&](int i) { return word(a, i) | word(b, i); });
-  }
-  static OCTAVO_INLINE Ints bit_xor(Ints a, Ints b) {
-    return each_word([&](int i) { return word(a, i) ^ word(b, i); });
-  }
-  static OCTAVO_INLINE Mask equal_ints(Ints a, Ints b) {
-    return each_mask([&](int i) { return a.lane[i] == b.lane[i]; });
-  }
+  static OCTAVO_INLINE Ints bit_and(Ints a, Ints b) { return {a.lo & b.lo, a.hi & b.hi}; }
+  static OCTAVO_INLINE Ints bit_or(Ints a, Ints b) { return {a.lo | b.lo, a.hi | b.hi}; }
+  static OCTAVO_INLINE Ints bit_xor(Ints a, Ints b) { return {a.lo ^ b.lo, a.hi ^ b.hi}; }
+  static OCTAVO_INLINE Mask equal_ints(Ints a, Ints b) { return {a.lo == b.lo, a.hi == b.hi}; }
   template <int n>
   static OCTAVO_INLINE Ints shift_left(Ints a) {
-    return each_word([&](int i) { return word(a, i) << n; });
+    return {ints(words(a.lo) << n), ints(words(a.hi) << n)};
   }
   template <int n>
   static OCTAVO_INLINE Ints shift_right(Ints a) {
-    return each_word([&](int i) { return word(a, i) >> n; });
+    return {ints(words(a.lo) >> n), ints(words(a.hi) >> n)};
   }
   template <int n>
   static OCTAVO_INLINE Ints shift_right_signed(Ints a) {
-    return each_int([&](int i) { return a.lane[i] >> n; });
+    return {a.lo >> n, a.hi >> n};
+  }
+  static OCTAVO_INLINE Ints shift_right_by(Ints a, Ints counts) {
+    return {ints(words(a.lo) >> words(counts.lo)), ints(words(a.hi) >> words(counts.hi))};
   }
   static OCTAVO_INLINE Floats to_floats(Ints a) {
-    return each_float([&](int i) { return static_cast<float>(a.lane[i]); });
+    return {__builtin_convertvector(a.lo, Floats4), __builtin_convertvector(a.hi, Floats4)};
   }
   static OCTAVO_INLINE Ints as_ints(Floats a) {
     Ints v;
@@ -214,55 +218,61 @@ struct Scalar {
     return as_floats(load_panels(p, stride));
   }
   static OCTAVO_INLINE Floats load_panels_f16(const uint8_t* p, int64_t) {
-    uint16_t half[kLanes];
-    __builtin_memcpy(half, p, sizeof half);
-    return load_f16(half);
+    uint16_t halves[kLanes];
+    __builtin_memcpy(halves, p, sizeof halves);
+    return load_f16(halves);
   }
   static OCTAVO_INLINE Ints load_panels_i8(const uint8_t* p, int64_t) {
-    return each_int([p](int i) { return static_cast<int32_t>(static_cast<int8_t>(p[i])); });
+    return load_i8(reinterpret_cast<const int8_t*>(p));
   }
   static OCTAVO_INLINE Ints load_panels_u8(const uint8_t* p, int64_t) { return load_u8(p); }
   template <int i>
   static OCTAVO_INLINE Ints byte(Ints a) {
-    return each_word([&](int lane) { return (word(a, lane) >> (8 * i)) & 255u; });
+    return bit_and(shift_right<8 * i>(a), set1_int(255));
   }
   template <int i>
   static OCTAVO_INLINE Ints byte_at_top(Ints a) {
-    return each_word([&](int lane) { return (word(a, lane) >> (8 * i)) << 24; });
+    return bit_and(shift_left<24 - 8 * i>(a), set1_int(INT32_MIN >> 7));
   }
 
  private:
-  static OCTAVO_INLINE uint32_t word(const Ints& a, int i) {
-    return static_cast<uint32_t>(a.lane[i]);
+  using Doubles4 = double __attribute__((vector_size(32)));
+  using Longs4 = int64_t __attribute__((vector_size(32)));
+
+  static OCTAVO_INLINE Words4 words(Ints4 a) { return reinterpret_cast<Words4>(a); }
+  static OCTAVO_INLINE Ints4 ints(Words4 a) { return reinterpret_cast<Ints4>(a); }
+  static OCTAVO_INLINE Floats negate(Floats a) {
+    return as_floats(bit_xor(as_ints(a), set1_int(INT32_MIN)));
   }
-  template <class Function>
-  static OCTAVO_INLINE Floats each_float(Function function) {
-    Floats v;
-    for (int i = 0; i < kLanes; ++i) v.lane[i] = function(i);
-    return v;
+
+  // c = a * b + c, rounded once, without a fused instruction: the product is exact in double precision; the
+  // sum is rounded to odd (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008), so
+  // that rounding it once more to float32 gives the right result. Not inlined: it is long.
+  static __attribute__((noinline)) void fma_in_place(const Floats& a, const Floats& b, Floats& c) {
+    fma_four_lanes(a.lo, b.lo, c.lo);
+    fma_four_lanes(a.hi, b.hi, c.hi);
   }
-  template <class Function>
-  static OCTAVO_INLINE Ints each_int(Function function) {
-    Ints v;
-    for (int i = 0; i < kLanes; ++i) v.lane[i] = function(i);
-    return v;
+  static OCTAVO_INLINE void fma_four_lanes(const Floats4& a, const Floats4& b, Floats4& c) {
+    const Doubles4 product =
+        __builtin_convertvector(a, Doubles4) * __builtin_convertvector(b, Doubles4);
+    const Doubles4 addend = __builtin_convertvector(c, Doubles4);
+    const Doubles4 sum = product + addend;
+    const Doubles4 part = sum - product;
+    const Doubles4 error = (product - (sum - part)) + (addend - part);
+
+    const Longs4 is_inexact = (error > 0.0) | (error < 0.0);  // false for NaN
+    const Longs4 raw = reinterpret_cast<Longs4>(sum);
+    const Longs4 is_even = (raw & 1) - 1;
+    const Longs4 towards_error = ((sum < 0.0) ^ (error < 0.0)) | 1;  // +1 away from zero, else -1
+    const Longs4 odd = raw + (towards_error & is_inexact & is_even);
+    c = __builtin_convertvector(reinterpret_cast<Doubles4>(odd), Floats4);
   }
+
   template <class Function>
-  static OCTAVO_INLINE Ints each_word(Function function) {
-    Ints v;
-    for (int i = 0; i < kLanes; ++i) v.lane[i] = static_cast<int32_t>(function(i));
-    return v;
-  }
-  template <class Function>
-  static OCTAVO_INLINE Mask each_mask(Function function) {
-    Mask m;
-    for (int i = 0; i < kLanes; ++i) m.lane[i] = function(i);
-    return m;
-  }
-  template <class Function>
-  static OCTAVO_INLINE float reduce(const Floats& a, Function join) {
-    float half[4];
-    for (int i = 0; i < 4; ++i) half[i] = join(a.lane[i], a.lane[i + 4]);
+  static OCTAVO_INLINE float reduce(Floats a, Function join) {
+    float lane[kLanes], half[4];
+    store(lane, a);
+    for (int i = 0; i < 4; ++i) half[i] = join(lane[i], lane[i + 4]);
     return join(join(half[0], half[2]), join(half[1], half[3]));
   }
 };

@@ -6,6 +6,7 @@
 //
 //   V::kName                  "scalar", "avx2", "avx512", "neon"
 //   V::kLanes                 8
+//   V::kRegisters             how many vectors the register file holds
 //   V::Floats, V::Ints        kLanes float32 / int32 values
 //   V::Mask                   one truth value per lane
 //   V::Wide                   a second policy with the same functions and 8 or 16 lanes (V::Wide::kLanes),
@@ -34,6 +35,7 @@
 // Ints
 //   set1_int(x) add sub bit_and bit_or bit_xor equal_ints(a, b) -> Mask
 //   shift_left<n>, shift_right<n> (zeros come in), shift_right_signed<n>
+//   shift_right_by(a, counts)               each lane by its own count in [0, 31]; zeros come in
 //   to_floats(a) rounds to nearest even     as_ints(Floats), as_floats(Ints): the same bits
 //
 // Panels of packed weights (packing.hpp). Eight lanes come from `p`; where a vector has sixteen, the upper

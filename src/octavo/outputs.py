@@ -125,4 +125,6 @@ class RequestOutput:
     outputs: list[CompletionOutput]  # by index; in a DELTA stream only choices with news
     finished: bool
     metrics: RequestMetrics | None = None  # if the engine was asked to keep them
-    num_cached_tokens: int | None = None  # prompt tokens taken from the prefix cache; None until known
+    num_cached_tokens: int | None = (
+        None  # prompt tokens taken from the prefix cache; None until known
+    )

@@ -1,4 +1,4 @@
-"""The forms in which a user may give a prompt. Plain dictionaries; `engine/intake.py` checks them."""
+"""The forms in which a user may give a prompt. `engine/intake.py` checks them."""
 
 from __future__ import annotations
 

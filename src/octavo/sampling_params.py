@@ -46,8 +46,8 @@ class RequestOutputKind(Enum):
 class SamplingParams:
     """How to sample the answer to one prompt, and when to stop.
 
-    Raises InvalidRequestError (a ValueError) that names the field, the value and the range. Fields may
-    be assigned later; they are checked again when the request is made.
+    Raises InvalidRequestError (a ValueError) that names the field, the value and the range. Fields
+    may be assigned later; they are checked again when the request is made.
     """
 
     n: int = 1  # independent answers, 1 to 128; the i-th is seeded with `seed + i`
@@ -75,7 +75,7 @@ class SamplingParams:
     allowed_token_ids: list[int] | None = None  # no other token is drawn
     bad_words: list[str] | None = None  # never written
 
-    def __new__(cls, **given: Any) -> SamplingParams:  # noqa: PYI034 - the class is final in spirit
+    def __new__(cls, **given: Any) -> SamplingParams:
         """Refuse unknown names; the generated `__init__` takes the known ones."""
         for name in given:
             if name not in FIELD_DEFAULTS:

@@ -37,17 +37,24 @@ def make_cache(dtype: torch.dtype = torch.float32, *, num_kv_heads: int = 2) -> 
 
 
 def make_ops(batch: StepBatch, cache: TorchKvCache | None = None, **tensors: Tensor) -> TorchOps:
-    stacks = {TABLE: tensors.get("matrix", torch.empty(0)), BIAS: tensors.get("bias", torch.empty(0))}
+    stacks = {
+        TABLE: tensors.get("matrix", torch.empty(0)),
+        BIAS: tensors.get("bias", torch.empty(0)),
+    }
     return TorchOps(stacks, cache or make_cache(), batch, CPU)
 
 
-def one_row(num_tokens: int, context_len: int = 0, blocks: tuple[int, ...] = (5, 3, 9, 0)) -> StepBatch:
+def one_row(
+    num_tokens: int, context_len: int = 0, blocks: tuple[int, ...] = (5, 3, 9, 0)
+) -> StepBatch:
     positions = tuple(range(context_len, context_len + num_tokens))
     row = BatchRow(0, num_tokens, context_len, blocks)
     return StepBatch((0,) * num_tokens, positions, (row,), (num_tokens - 1,), BLOCK_SIZE)
 
 
-def attend_by_loops(q: Tensor, keys: Tensor, values: Tensor, first: int, spec: AttentionSpec) -> Tensor:
+def attend_by_loops(
+    q: Tensor, keys: Tensor, values: Tensor, first: int, spec: AttentionSpec
+) -> Tensor:
     """q: [queries, heads, head_dim] at places first..; keys, values: [places, kv_heads, head_dim]."""
     group = spec.num_heads // spec.num_kv_heads
     outputs = torch.zeros(q.shape, dtype=torch.float64)
@@ -57,13 +64,17 @@ def attend_by_loops(q: Tensor, keys: Tensor, values: Tensor, first: int, spec: A
         for head in range(spec.num_heads):
             scores = []
             for key in range(oldest, place + 1):
-                score = float(q[query, head].double() @ keys[key, head // group].double()) * spec.scale
+                score = (
+                    float(q[query, head].double() @ keys[key, head // group].double()) * spec.scale
+                )
                 if spec.soft_cap is not None:
                     score = spec.soft_cap * math.tanh(score / spec.soft_cap)
                 scores.append(score)
             total = sum(math.exp(score) for score in scores)
             for key, score in zip(range(oldest, place + 1), scores, strict=True):
-                outputs[query, head] += math.exp(score) / total * values[key, head // group].double()
+                outputs[query, head] += (
+                    math.exp(score) / total * values[key, head // group].double()
+                )
     return outputs
 
 
@@ -85,7 +96,9 @@ def test_attention_sees_each_earlier_key_of_its_window_once(
         done = sum(map(len, outputs))
         part = slice(done, done + chunk)
         ops = make_ops(one_row(chunk, done), cache)
-        outputs.append(ops.attention(q[part].flatten(1), k[part].flatten(1), v[part].flatten(1), spec))
+        outputs.append(
+            ops.attention(q[part].flatten(1), k[part].flatten(1), v[part].flatten(1), spec)
+        )
 
     expected = attend_by_loops(q, k, v, 0, spec).flatten(1)
     torch.testing.assert_close(expected.float(), torch.cat(outputs), rtol=1e-5, atol=1e-6)
@@ -112,7 +125,7 @@ def test_a_row_reads_what_another_row_of_the_same_step_writes_into_a_shared_bloc
 def test_keys_and_values_are_rounded_to_the_type_of_the_cache_before_anyone_reads_them(
     dtype: torch.dtype,
 ) -> None:
-    """Also the ones of this very step: a prompt gives the same numbers in one piece and in chunks."""
+    """Also those of this very step, so that a prompt in one piece equals one in chunks."""
     generator = torch.Generator().manual_seed(3)
     q, k, v = torch.randn(3, 6, 16, generator=generator)
     spec = AttentionSpec(0, 2, 2, 8, 0.3)

@@ -128,7 +128,7 @@ def facts_of(case: str) -> RopeFacts:
 def test_a_scaled_table_is_what_transformers_computes_for_that_length(
     case: str, max_model_len: int
 ) -> None:
-    """Both sides of every threshold: 64 is the original context, 256 what the checkpoint promises."""
+    """Both sides of every threshold: 64 is the original context, 256 the checkpoint's."""
     inv_freq, attention_factor = transformers_table(CASES[case][0], max_model_len)
 
     table = rope_table(facts_of(case), max_model_len)
@@ -148,7 +148,7 @@ def test_an_unscaled_table_is_a_geometric_series() -> None:
 
 @pytest.mark.parametrize("scaling", ["default", "llama3"])
 def test_divisors_from_the_file_replace_the_llama3_formula(scaling: Any) -> None:
-    """A GGUF file brings the outcome of that formula as divisors, whatever it says about scaling."""
+    """A GGUF file brings the outcome of that formula, whatever it says about scaling."""
     scaled, _ = transformers_table(CASES["llama3"][0], 256)
     plain = rope_table(replace(facts_of("llama3"), scaling="default"), 256).inv_freq
     divisors = tuple(before / after for before, after in zip(plain, scaled, strict=True))
@@ -158,7 +158,7 @@ def test_divisors_from_the_file_replace_the_llama3_formula(scaling: Any) -> None
 
 
 def test_dynamic_scaling_depends_on_the_longest_allowed_sequence_only() -> None:
-    """A shorter limit than the original context changes nothing; a longer one stretches all waves."""
+    """Up to the original context nothing changes; a longer limit stretches all waves."""
     plain = rope_table(replace(facts_of("dynamic"), scaling="default"), 256).inv_freq
 
     assert plain == pytest.approx(rope_table(facts_of("dynamic"), 100).inv_freq, rel=1e-12)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+import pytest
+from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -18,8 +19,8 @@ SALTS = (None, None, None, "salt", "pepper")
 
 prompts = st.builds(
     lambda shared, own: list(range(shared)) + own,
-    st.integers(0, 14),
-    st.lists(st.integers(0, 3), min_size=1, max_size=5),
+    st.sampled_from([0, 5, 9, 9, 13]),
+    st.lists(st.integers(0, 1), min_size=1, max_size=4),
 )
 requests = st.fixed_dictionaries(
     {
@@ -34,7 +35,7 @@ requests = st.fixed_dictionaries(
 )
 engines = st.fixed_dictionaries(
     {
-        "num_blocks": st.integers(3, 14),
+        "num_tokens": st.integers(12, 48),  # of the pool
         "block_size": st.sampled_from([1, 2, 4]),
         "max_num_batched_tokens": st.integers(1, 24),
         "max_num_seqs": st.integers(1, 5),
@@ -50,19 +51,24 @@ class RequestStreams(RuleBasedStateMachine):
 
     rig: Rig
 
-    @initialize(options=engines)
-    def start(self, options: dict[str, Any]) -> None:
+    @initialize(options=engines, several=st.lists(requests, min_size=2, max_size=6))
+    def start(self, options: dict[str, Any], several: list[dict[str, Any]]) -> None:
+        options = dict(options)
+        options["num_blocks"] = options.pop("num_tokens") // options["block_size"]
         self.rig = make_rig(SCRIPT, **options)
         self.is_cached = options["enable_prefix_caching"]
         self.requests: dict[str, EngineRequest] = {}
         self.may_fail: set[str] = set()  # a fault was injected for it
         self.aborted: set[str] = set()
         self.writer_salts: dict[int, str | None] = {}  # block id -> salt of its last writer
-        self.first_admitted: list[str] = []
+        self.add(several)
 
-    @rule(fields=requests)
-    def add(self, fields: dict[str, Any]) -> None:
-        fields = dict(fields)
+    @rule(several=st.lists(requests, min_size=1, max_size=4))
+    def add(self, several: list[dict[str, Any]]) -> None:
+        for fields in several:
+            self._add(dict(fields))
+
+    def _add(self, fields: dict[str, Any]) -> None:
         wants_prompt_logprobs = fields.pop("wants_prompt_logprobs")
         sampling = SamplingSpec(num_prompt_logprobs=0 if wants_prompt_logprobs else -1)
         request = make_request(
@@ -77,7 +83,9 @@ class RequestStreams(RuleBasedStateMachine):
     @rule(count=st.integers(1, 8))
     def step(self, count: int) -> None:
         for _ in range(count):
-            self._judge(self.rig.step())
+            plan = self.rig.plan()
+            self._judge(plan)
+            self.rig.finish_step(plan)
 
     @precondition(lambda self: self.rig.scheduler.requests)
     @rule(data=st.data())
@@ -85,37 +93,20 @@ class RequestStreams(RuleBasedStateMachine):
         self._abort(data.draw(st.sampled_from(sorted(self.rig.scheduler.requests))))
 
     @precondition(lambda self: self.rig.scheduler.requests)
-    @rule(data=st.data(), row_fails=st.booleans())
-    def abort_while_a_step_runs(self, data: st.DataObject, row_fails: bool) -> None:
+    @rule(data=st.data())
+    def abort_while_a_step_runs(self, data: st.DataObject) -> None:
+        self._step_with_abort(data)
+
+    def _step_with_abort(self, data: st.DataObject, *, aborted_row_fails: bool = False) -> None:
         plan = self.rig.plan()
         self._judge(plan)
         request_id = data.draw(st.sampled_from(sorted(self.rig.scheduler.requests) or [""]))
-        if row_fails:
+        if aborted_row_fails:
             self._inject(request_id)
-        if not plan.rows:
-            return
-        result = self.rig.run(plan)
-        self._abort(request_id)
-        self.rig.commit(plan, result)
-
-    @precondition(lambda self: self.rig.scheduler.requests)
-    @rule(data=st.data())
-    def a_row_fails(self, data: st.DataObject) -> None:
-        self._inject(data.draw(st.sampled_from(sorted(self.rig.scheduler.requests))))
-        self.step(1)
-
-    @rule(before_changes=st.booleans())
-    def a_step_fails(self, before_changes: bool) -> None:
-        plan = self.rig.plan()
-        self._judge(plan)
-        if not plan.rows:
-            return
-        self.may_fail.update(one.id for one in self.rig.scheduler.running)
-        self.rig.executor.fail_run(RuntimeError("lost"), before_changes=before_changes)
-        try:
-            self.rig.run(plan)
-        except RuntimeError as error:
-            self.rig.fail_step(plan, str(error))
+        if plan.rows:
+            result = self.rig.run(plan)
+            self._abort(request_id)
+            self.rig.commit(plan, result)
 
     @rule()
     def reset_prefix_cache(self) -> None:
@@ -131,19 +122,21 @@ class RequestStreams(RuleBasedStateMachine):
         assert rows.num_free == rows.num_rows
         for request in self.requests.values():
             self._judge_answer(request)
+            event(f"ended with {self.rig.end_of(request.request_id).finish_reason}")
+        counters = self.rig.scheduler.counters
+        event(f"preemptions: {min(counters.num_preemptions, 3)}")
+        event(f"prefix hits: {counters.prefix_hit_tokens > 0}")
 
     # ---- what must hold
 
     def _judge(self, plan: StepPlan) -> None:
         """Salts separate, and nothing is read that should not be."""
-        by_row = {one.row: one for one in self.rig.scheduler.running}
+        for one in self.rig.scheduler.in_flight:
+            first_block = one.num_computed_tokens // self.rig.scheduler.kv.block_size
+            for block_id in one.table.block_ids[first_block:]:
+                self.writer_salts[block_id] = self.requests[one.id].cache_salt
         for new in plan.new_rows:
             self._judge_new_row(new)
-        for row in plan.rows:
-            salt = self.requests[by_row[row].id].cache_salt
-            first_block = by_row[row].num_computed_tokens // self.rig.scheduler.kv.block_size
-            for block_id in by_row[row].table.block_ids[first_block:]:
-                self.writer_salts[block_id] = salt
 
     def _judge_new_row(self, new: NewRow) -> None:
         request = self.requests[new.request_id]
@@ -185,10 +178,41 @@ class RequestStreams(RuleBasedStateMachine):
         self.rig.executor.fail_row(request_id, "injected")
 
 
-TestRequestStreams = RequestStreams.TestCase
-TestRequestStreams.settings = settings(
-    max_examples=200,
-    stateful_step_count=30,
+class FaultyRequestStreams(RequestStreams):
+    """The same with an executor that fails: one row, or a whole step."""
+
+    @precondition(lambda self: self.rig.scheduler.requests)
+    @rule(data=st.data())
+    def a_row_fails(self, data: st.DataObject) -> None:
+        self._inject(data.draw(st.sampled_from(sorted(self.rig.scheduler.requests))))
+        self.step(1)
+
+    @precondition(lambda self: self.rig.scheduler.requests)
+    @rule(data=st.data())
+    def a_row_fails_and_is_aborted(self, data: st.DataObject) -> None:
+        self._step_with_abort(data, aborted_row_fails=True)
+
+    @precondition(lambda self: self.rig.scheduler.requests)
+    @rule(before_changes=st.booleans())
+    def a_step_fails(self, before_changes: bool) -> None:
+        plan = self.rig.plan()
+        self._judge(plan)
+        if not plan.rows:
+            return
+        self.may_fail.update(one.id for one in self.rig.scheduler.running)
+        self.rig.executor.fail_run(RuntimeError("lost"), before_changes=before_changes)
+        with pytest.raises(RuntimeError, match="lost"):
+            self.rig.run(plan)
+        self.rig.fail_step(plan, "lost")
+
+
+_SETTINGS = settings(
+    max_examples=150,
+    stateful_step_count=25,
     deadline=None,
-    suppress_health_check=list(HealthCheck),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
+TestRequestStreams = RequestStreams.TestCase
+TestRequestStreams.settings = _SETTINGS
+TestFaultyRequestStreams = FaultyRequestStreams.TestCase
+TestFaultyRequestStreams.settings = _SETTINGS

@@ -108,11 +108,15 @@ class Rig:
     def step(self) -> StepPlan:
         """One step of the loop that the engine core runs; its deltas are kept."""
         plan = self.plan()
+        self.finish_step(plan)
+        return plan
+
+    def finish_step(self, plan: StepPlan) -> None:
+        """Run and commit a plan, if there is anything in it."""
         if plan.rows:
             self.commit(plan, self.run(plan))
         else:
             self._keep(self.scheduler.take_notices())
-        return plan
 
     def steps(self, count: int) -> list[StepPlan]:
         return [self.step() for _ in range(count)]

@@ -1,6 +1,6 @@
 """Random stored matrices of every weight type: any bytes, but with scales that make sense.
 
-The numbers that the bytes mean come out with about the spread of `1 / sqrt(columns)`, as weights have.
+The numbers that the bytes mean have a spread of about `1 / sqrt(columns)`, as weights have.
 """
 
 from __future__ import annotations
@@ -66,11 +66,19 @@ def numbers_of(type: WeightType, rows: Bytes) -> np.ndarray[Any, np.dtype[np.flo
 
 
 def random_view(
-    name: str, type: WeightType, num_rows: int, num_cols: int, seed: int, *, interleaved_heads: int = 0
+    name: str,
+    type: WeightType,
+    num_rows: int,
+    num_cols: int,
+    seed: int,
+    *,
+    interleaved_heads: int = 0,
 ) -> TensorView:
     """A random stored matrix as a checkpoint shows it."""
     rows = random_rows(type, num_rows, num_cols, seed)
-    return TensorView(name, type, (num_rows, num_cols), memoryview(rows.tobytes()), interleaved_heads)
+    return TensorView(
+        name, type, (num_rows, num_cols), memoryview(rows.tobytes()), interleaved_heads
+    )
 
 
 def _ggml(type: WeightType) -> gguf.GGMLQuantizationType:

@@ -93,7 +93,7 @@ class StepDriver:
         num_computed: int = 0,
         block_ids: Sequence[int] = (),
     ) -> int:
-        """A request with some tokens; some may be computed already, in blocks of another request."""
+        """A request; some of its tokens may be computed already, in blocks of another one."""
         row = self._free_rows.pop()
         self._requests[row] = _Request(
             token_ids=list(token_ids),
@@ -104,9 +104,7 @@ class StepDriver:
         )
         return row
 
-    def step(
-        self, work: Mapping[int, int], copies: Sequence[tuple[int, int]] = ()
-    ) -> StepResult:
+    def step(self, work: Mapping[int, int], copies: Sequence[tuple[int, int]] = ()) -> StepResult:
         """Compute so many further tokens of each row; sample where that is all of them."""
         self._step_id += 1
         plan = StepPlan(

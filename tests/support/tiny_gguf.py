@@ -1,4 +1,4 @@
-"""The tiny models as GGUF files: names, metadata and row order as llama.cpp's converter writes them.
+"""The tiny models as GGUF files: names, keys and row order as llama.cpp's converter writes them.
 
 `quantise` turns a model's weights into stored tensors, `write_gguf` puts them into a file, and
 `oracle_of` is the transformers model that computes with exactly the stored numbers.
@@ -55,7 +55,7 @@ def all_of(type: GgmlType) -> ChooseType:
 
 
 def k_quant_mix(name: str) -> GgmlType:
-    """Several types in one model, also within one fused projection, as published files have them."""
+    """Several types in a model, also within one fused projection, as published files have."""
     if name.endswith("v_proj.weight"):
         return GgmlType.Q6_K
     if name.endswith(("q_proj.weight", "down_proj.weight")):
@@ -185,7 +185,9 @@ def _add_vocabulary(writer: gguf.GGUFWriter) -> None:
     vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     tokens = [token for token, _ in vocabulary]
     special = {BOS, EOS, PAD}
-    types = [gguf.TokenType.CONTROL if i in special else gguf.TokenType.NORMAL for _, i in vocabulary]
+    types = [
+        gguf.TokenType.CONTROL if i in special else gguf.TokenType.NORMAL for _, i in vocabulary
+    ]
     model = _bpe_model(tokenizer)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
@@ -204,4 +206,6 @@ def _bpe_model(tokenizer: Any) -> dict[str, Any]:
 
 
 def _head_dim(config: Any) -> int:
-    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+    return int(
+        getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    )

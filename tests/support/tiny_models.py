@@ -1,7 +1,7 @@
 """Tiny random models made with transformers: the oracle of the model tests, and their files.
 
-A case is a configuration. `make_oracle` fills it with random numbers, large enough that every part of
-the arithmetic shows in the logits; `save_folder` writes what Hugging Face's tools write.
+A case is a configuration. `make_oracle` fills it with random numbers, large enough that every part
+of the arithmetic shows in the logits; `save_folder` writes what Hugging Face's tools write.
 `tiny_gguf.py` writes the same models as GGUF files.
 """
 
@@ -241,7 +241,7 @@ def _randomise(model: PreTrainedModel) -> None:
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
         if parameter.dim() == 1:  # norm weights and biases, around what they start from
-            parameter += 0.2 * noise
+            parameter.add_(0.2 * noise)
         elif "embed_tokens" in name:
             parameter.copy_(0.5 * noise)
         else:

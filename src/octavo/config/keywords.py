@@ -99,7 +99,7 @@ def engine_config(options: Mapping[str, Any]) -> EngineConfig:
 
 
 def _typed(part: type[Any], name: str, value: Any) -> Any:
-    """The value, if it is of the field's type. Whole numbers are floats too, booleans no numbers."""
+    """The value, if it is of the field's type. Whole numbers are floats too, booleans are not."""
     if name == "max_model_len" and value == "auto":
         return AUTO_LENGTH
     hint = get_type_hints(part)[name]

@@ -7,28 +7,13 @@ choices of the same prompt (`fan_out.py`), nor who reads the outputs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from octavo.contracts.delta import FinishReason, TokenDelta
 from octavo.contracts.step import TokenLogprobs
 from octavo.outputs import CompletionOutput, LogprobList
 from octavo.sampling_params import RequestOutputKind, SamplingParams
-
-
-class Detokenizer(Protocol):
-    """Tokens of one answer -> text, whole characters only."""
-
-    def push(self, token_id: int) -> str: ...
-    def flush(self) -> str: ...
-
-
-class StopMatcher(Protocol):
-    """Text of one answer -> text that cannot be part of a stop string."""
-
-    matched: str | None
-
-    def push(self, text: str) -> str: ...
-    def flush(self) -> str: ...
+from octavo.text.detokenizer import IncrementalDetokenizer
+from octavo.text.stop_strings import StopStringMatcher
 
 
 class Choice:
@@ -44,6 +29,7 @@ class Choice:
         "_text",
         "_token_ids",
         "finish_reason",
+        "has_news",
         "index",
         "num_tokens",
         "stop_reason",
@@ -53,13 +39,14 @@ class Choice:
         self,
         index: int,
         params: SamplingParams,
-        detokenizer: Detokenizer | None,
-        matcher: StopMatcher | None,
+        detokenizer: IncrementalDetokenizer | None,
+        matcher: StopStringMatcher | None,
         decode: Callable[[int], str] | None,
     ) -> None:
-        """No `detokenizer`: the text stays empty. `decode` names the tokens of log-probabilities."""
+        """Without a `detokenizer` the text stays empty. `decode` names tokens of logprobs."""
         self.index = index
         self.num_tokens = 0
+        self.has_news = False  # since the last `take`
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
         self._params = params
@@ -71,31 +58,89 @@ class Choice:
         self._logprobs: list[TokenLogprobs] | None = None if params.logprobs is None else []
         self._cumulative_logprob = 0.0
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing follows."""
+        return self.finish_reason is not None
+
     def push(self, delta: TokenDelta) -> bool:
         """Take in the news of one step.
 
-        True when a stop string ended the choice: then the core does not know yet that it is over.
+        True when a stop string ended the choice before the core did: the core must be told.
         """
+        self.has_news = True
         token_ids = delta.token_ids
-        used = len(token_ids)
-        if self._detokenizer is not None and used:
-            shown = used
-            if delta.finish_reason == "stop" and not self._params.include_stop_str_in_output:
-                shown -= 1  # the token that ended the answer has no text
-            if self._matcher is None:
-                for token_id in token_ids if shown == used else token_ids[:shown]:
-                    self._text += self._detokenizer.push(token_id)
-            else:
-                used = self._push_matched(self._detokenizer, self._matcher, token_ids, shown)
+        used = self._add_text(delta) if self._detokenizer is not None else len(token_ids)
+        if used < len(token_ids):
+            token_ids = token_ids[:used]
         self.num_tokens += used
-        self._token_ids += token_ids if used == len(token_ids) else token_ids[:used]
+        self._token_ids += token_ids
         if self._logprobs is not None and delta.logprobs is not None:
-            self._logprobs += delta.logprobs[:used]
-            self._cumulative_logprob += sum(entry.logprobs[0] for entry in delta.logprobs[:used])
-        if self._matcher is not None and self._matcher.matched is not None:
-            self._finish("stop", self._matcher.matched)
+            entries = delta.logprobs[:used]
+            self._logprobs += entries
+            self._cumulative_logprob += sum(entry.logprobs[0] for entry in entries)
+        if self.is_finished:
             return delta.finish_reason is None
         if delta.finish_reason is not None:
             self.end(delta.finish_reason, delta.stop_reason)
-            # The last characters may still complete a stop string; then it is the reason.
         return False
+
+    def end(self, reason: FinishReason, stop_reason: int | None = None) -> None:
+        """Nothing follows: let go of the text that was held back."""
+        self.has_news = True
+        self.finish_reason, self.stop_reason = reason, stop_reason
+        if self._detokenizer is None or reason == "error":
+            return
+        self._text += self._shown(self._detokenizer.flush(), self.num_tokens)
+        if self._matcher is not None:
+            self._text += self._matcher.flush()
+
+    def take(self, kind: RequestOutputKind) -> CompletionOutput:
+        """The state as an output: what is new for DELTA, else everything."""
+        self.has_news = False
+        text, token_ids, logprobs = self._text, self._token_ids, self._logprobs
+        if kind is RequestOutputKind.DELTA:
+            self._text, self._token_ids = "", []
+            self._logprobs = None if logprobs is None else []
+        elif not self.is_finished:
+            token_ids = list(token_ids)
+            logprobs = None if logprobs is None else list(logprobs)
+        return CompletionOutput(
+            self.index,
+            text,
+            token_ids,
+            None if logprobs is None else self._cumulative_logprob,
+            None if logprobs is None else LogprobList(logprobs, self._decode),
+            self.finish_reason,
+            self.stop_reason,
+        )
+
+    def _add_text(self, delta: TokenDelta) -> int:
+        """Append the text of new tokens; the number of them that belong to the answer."""
+        assert self._detokenizer is not None
+        token_ids, push = delta.token_ids, self._detokenizer.push
+        with_text = token_ids
+        if delta.finish_reason == "stop" and not self._params.include_stop_str_in_output:
+            with_text = token_ids[:-1]  # the token that ended the answer has no text
+        if self._matcher is None:
+            for token_id in with_text:
+                self._text += push(token_id)
+            return len(token_ids)
+        for place, token_id in enumerate(with_text, 1):
+            self._text += self._shown(push(token_id), self.num_tokens + place)
+            if self.is_finished:
+                return place
+        return len(token_ids)
+
+    def _shown(self, text: str, num_tokens: int) -> str:
+        """The part of new text that may be shown now. A stop string in it ends the choice.
+
+        `num_tokens` is the number of tokens behind all text up to here.
+        """
+        matcher = self._matcher
+        if matcher is None:
+            return text
+        text = matcher.push(text, may_stop=num_tokens > self._params.min_tokens)
+        if matcher.matched is not None:
+            self.finish_reason, self.stop_reason = "stop", matcher.matched
+        return text

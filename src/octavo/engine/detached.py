@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from octavo.contracts.delta import FinishReason, TokenDelta
 from octavo.contracts.request import EngineRequest
@@ -39,17 +39,13 @@ class Command:
     reply: Future[Any] | None = None
 
 
-class EngineListener(Protocol):
-    """Who hears from the engine. All calls come from the engine's thread."""
+@dataclass(frozen=True, slots=True)
+class EngineListener:
+    """Whom the engine's thread calls."""
 
-    def progressed(self, phase: str, share: float) -> None:
-        """Loading went on; `share` is between 0 and 1."""
-
-    def stepped(self, deltas: list[TokenDelta]) -> None:
-        """A step finished."""
-
-    def died(self, error: BaseException) -> None:
-        """The loop ended by a fault; no delta follows."""
+    progressed: Callable[[str, float], None]  # loading: phase, share between 0 and 1
+    stepped: Callable[[list[TokenDelta]], None]  # a step finished
+    died: Callable[[BaseException], None]  # the loop ended by a fault; no delta follows
 
 
 class EngineThread:
@@ -62,6 +58,7 @@ class EngineThread:
         clock: Clock,
     ) -> None:
         self.loaded: Future[Engine] = Future()
+        self.loaded.set_running_or_notify_cancel()  # one impatient waiter must not end it for all
         self.heartbeat = Heartbeat(clock)
         self._build = build
         self._listener = listener
@@ -122,7 +119,7 @@ class EngineThread:
         try:
             self._serve(engine.core)
             self._close_queue(EngineDeadError("the engine has been stopped"))
-        except BaseException as error:  # noqa: BLE001 - border: the engine's main loop
+        except BaseException as error:  # border: the engine's main loop
             logger.critical("the engine has died", exc_info=error)
             self._close_queue(error)
             self._listener.died(error)
@@ -160,8 +157,9 @@ class EngineThread:
             self._has_ended = True
         while not self._commands.empty():
             command = self._commands.get()
-            if command is not None and command.reply is not None:
-                command.reply.set_exception(error)
+            reply = None if command is None else command.reply
+            if reply is not None and reply.set_running_or_notify_cancel():
+                reply.set_exception(error)
 
 
 def _carry_out(command: Command, core: EngineCore) -> None:

@@ -11,13 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from octavo.contracts.kv_plan import MemoryPlan
+from octavo.config.engine import SchedulerConfig
+from octavo.contracts.kv_plan import KVPlan
 from octavo.contracts.request import EngineRequest
 from octavo.contracts.step import SamplingSpec
 from octavo.errors import InvalidRequestError, PromptTooLongError
 from octavo.foundation.clock import Clock
 from octavo.prompts import PromptType
 from octavo.sampling_params import LOWEST_TEMPERATURE, SamplingParams, shown
+from octavo.scheduling.admission import check_fits, largest_request
 
 PROMPT_FIELDS = frozenset({"prompt", "prompt_token_ids", "cache_salt"})
 PRIORITY_RANGE = (-(2**63), 2**63 - 1)
@@ -28,7 +30,9 @@ PROMPT_FORMS = "a text, a list of token ids, or a dict with `prompt` or `prompt_
 class TextEncoder(Protocol):
     """What intake needs of a tokenizer."""
 
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
+    def encode(
+        self, text: str, *, add_special_tokens: bool = True, param: str = "prompt"
+    ) -> list[int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +50,10 @@ class IntakeLimits:
 
     vocab_size: int
     max_model_len: int  # prompt and answer together
-    pool_tokens: int  # tokens that the KV pool can hold
-    max_logprobs: int  # -1: no cap
-    eos_token_ids: tuple[int, ...]  # of the model, its generation config and its tokenizer
-
-    @classmethod
-    def of(
-        cls, memory: MemoryPlan, *, vocab_size: int, max_logprobs: int, eos: Iterable[int]
-    ) -> IntakeLimits:
-        """The limits of a started executor."""
-        return cls(
-            vocab_size=vocab_size,
-            max_model_len=memory.max_model_len,
-            pool_tokens=memory.kv.num_tokens,
-            max_logprobs=max_logprobs,
-            eos_token_ids=tuple(dict.fromkeys(eos)),
-        )
+    kv_plan: KVPlan
+    scheduler: SchedulerConfig
+    max_logprobs: int = 20  # -1: no cap
+    eos_token_ids: tuple[int, ...] = ()  # of the model, its generation config and its tokenizer
 
 
 class Intake:
@@ -85,7 +77,8 @@ class Intake:
         if token_ids is not None:
             ids = self._checked_ids(token_ids)
         else:
-            ids = self._tokenised(text)
+            assert text is not None
+            ids = self._tokenizer.encode(text)
         if not ids:
             raise InvalidRequestError("prompt must not be empty", param="prompt")
         self._check_prompt_length(len(ids))
@@ -134,14 +127,6 @@ class Intake:
             )
         return requests
 
-    def _tokenised(self, text: str | None) -> list[int]:
-        assert text is not None
-        try:
-            return self._tokenizer.encode(text)
-        except UnicodeEncodeError as error:
-            message = f"prompt is not valid Unicode: a lone surrogate at position {error.start}"
-            raise InvalidRequestError(message, param="prompt") from None
-
     def _checked_ids(self, token_ids: Sequence[int]) -> list[int]:
         ids = list(token_ids)
         if set(map(type, ids)) - {int}:
@@ -167,35 +152,22 @@ class Intake:
                 f"engine with a larger max_model_len.",
                 param="prompt",
             )
-        if num_tokens > self.limits.pool_tokens:
-            raise PromptTooLongError(
-                f"The KV cache holds {self.limits.pool_tokens} tokens, but the prompt has "
-                f"{num_tokens}. Shorten the prompt, or start the engine with more KV memory.",
-                param="prompt",
-            )
 
     def _max_tokens(self, num_prompt_tokens: int, params: SamplingParams) -> int:
         """The request's `max_tokens`, or the rest of the context."""
-        # The last token of an answer is never read again, so it takes no KV entry.
-        in_pool = self.limits.pool_tokens + 1 - num_prompt_tokens
-        in_context = self.limits.max_model_len - num_prompt_tokens
-        wanted = params.max_tokens
+        limits, wanted = self.limits, params.max_tokens
+        in_context = limits.max_model_len - num_prompt_tokens
         if wanted is None:
-            return min(in_context, in_pool)
-        if wanted > in_context:
+            in_pool = largest_request(limits.kv_plan) - num_prompt_tokens
+            wanted = max(1, min(in_context, in_pool))
+        elif wanted > in_context:
             raise PromptTooLongError(
-                f"This model's maximum context length is {self.limits.max_model_len} tokens, but "
-                f"the prompt has {num_prompt_tokens} and max_tokens asks for {shown(wanted)} more. "
-                f"Use max_tokens of at most {in_context}, or none for the rest of the context.",
+                f"This model's maximum context length is {limits.max_model_len} tokens, but the "
+                f"prompt has {num_prompt_tokens} and max_tokens asks for {shown(wanted)} more. "
+                f"Use max_tokens of at most {in_context}, or None for the rest of the context.",
                 param="max_tokens",
             )
-        if wanted > in_pool:
-            raise PromptTooLongError(
-                f"The KV cache holds {self.limits.pool_tokens} tokens, but the prompt has "
-                f"{num_prompt_tokens} and max_tokens asks for {wanted} more. "
-                f"Use max_tokens of at most {in_pool}, or start the engine with more KV memory.",
-                param="max_tokens",
-            )
+        check_fits(limits.kv_plan, limits.scheduler, num_prompt_tokens, wanted)
         return wanted
 
     def _check_token_ids(self, params: SamplingParams) -> None:
@@ -249,7 +221,7 @@ class Intake:
         sequences = {}
         for word in words:
             for form in (word, " " + word.lstrip()):
-                ids = self._tokenizer.encode(form, add_special_tokens=False)
+                ids = self._tokenizer.encode(form, add_special_tokens=False, param="bad_words")
                 if ids:
                     sequences[tuple(ids)] = ids
         return list(sequences.values())

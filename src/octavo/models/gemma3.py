@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from octavo.config.model_facts import ModelFacts
-from octavo.models.layers import Attention, GatedMlp, RmsNorm, output_head
+from octavo.models.layers import Attention, GatedMlp, RmsNorm, embedding_table, output_head
 from octavo.ops.ops import Ops
 from octavo.ops.rope import RopeTable, rope_table
 from octavo.ops.weights import Weights
@@ -44,7 +44,7 @@ class Gemma3:
         rope = rope_table(facts.rope, max_model_len)
         window_rope = rope_table(facts.local_rope or facts.rope, max_model_len)
         self._facts = facts
-        self._embedding = weights.embedding("model.embed_tokens", facts.vocab_size, facts.hidden_size)
+        self._embedding = embedding_table(facts, weights)
         self._layers = [
             Gemma3Layer(facts, weights, i, window_rope if facts.window_of(i) else rope)
             for i in range(facts.num_layers)

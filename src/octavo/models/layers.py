@@ -1,4 +1,4 @@
-"""Parts that several architectures share: norm, self-attention, gated MLP, output head.
+"""Parts that several architectures share: norms, self-attention, gated MLP, embedding and head.
 
 Owns which weights a part asks for and in what order its arithmetic runs. Does not know devices,
 batches or caches. A part is called with the ops and the activations: `x = part(ops, x)`.
@@ -41,7 +41,10 @@ class HeadNorm:
 
 
 class Attention:
-    """Self-attention with grouped KV heads, rotary positions and, where the facts say so, q/k norm."""
+    """Self-attention with grouped KV heads, rotary positions and, where the facts say so, a q/k norm.
+
+    One product makes queries, keys and values.
+    """
 
     def __init__(
         self, facts: ModelFacts, weights: Weights, layer: int, name: str, rope: RopeTable
@@ -118,6 +121,11 @@ class PreNormLayer:
         """x: [rows, hidden_size], result alike."""
         x = ops.add(x, self._attention(ops, self._attention_norm(ops, x)))
         return ops.add(x, self._mlp(ops, self._mlp_norm(ops, x)))
+
+
+def embedding_table(facts: ModelFacts, weights: Weights) -> Embedding:
+    """The vectors of the vocabulary."""
+    return weights.embedding("model.embed_tokens", facts.vocab_size, facts.hidden_size)
 
 
 def output_head(facts: ModelFacts, weights: Weights, embedding: Embedding) -> Linear:

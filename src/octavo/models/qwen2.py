@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from octavo.config.model_facts import ModelFacts
-from octavo.models.layers import PreNormLayer, RmsNorm, output_head
+from octavo.models.layers import PreNormLayer, RmsNorm, embedding_table, output_head
 from octavo.ops.ops import Ops
 from octavo.ops.rope import rope_table
 from octavo.ops.weights import Weights
@@ -22,7 +22,7 @@ class Qwen2:
     def __init__(self, facts: ModelFacts, weights: Weights, max_model_len: int) -> None:
         rope = rope_table(facts.rope, max_model_len)
         self._facts = facts
-        self._embedding = weights.embedding("model.embed_tokens", facts.vocab_size, facts.hidden_size)
+        self._embedding = embedding_table(facts, weights)
         self._layers = [PreNormLayer(facts, weights, i, rope) for i in range(facts.num_layers)]
         self._norm = RmsNorm(facts, weights, "model.norm")
         self._head = output_head(facts, weights, self._embedding)

@@ -25,9 +25,10 @@ class RopeTable:
 def rope_table(facts: RopeFacts, max_model_len: int) -> RopeTable:
     """Frequencies for sequences of up to `max_model_len` tokens.
 
-    A key is rotated once and then stays in the cache, so the frequencies of a sequence may not change
-    while it grows. The two kinds that depend on the length, `dynamic` and `longrope`, are therefore
-    settled here for `max_model_len` and hold for short sequences as well.
+    A key is rotated once and then stays in the cache, so the frequencies of a sequence may not
+    change while it grows. The two kinds that depend on the length, `dynamic` and `longrope`, are
+    therefore settled here for `max_model_len`, as vLLM does it for the longest context, and hold
+    for short sequences as well.
     """
     assert facts.rotary_dim % 2 == 0, facts.rotary_dim
     inv_freq, own_factor = _KINDS[facts.scaling](facts, max_model_len)
@@ -37,7 +38,7 @@ def rope_table(facts: RopeFacts, max_model_len: int) -> RopeTable:
 
 
 def _base_frequencies(facts: RopeFacts, theta: float) -> list[float]:
-    """`theta ** (-2 i / rotary_dim)` (Su et al. 2021), over the file's own divisors where it has any."""
+    """`theta ** (-2 i / rotary_dim)` (Su et al. 2021), over the file's own divisors, if any."""
     frequencies = [theta ** (-i / facts.rotary_dim) for i in range(0, facts.rotary_dim, 2)]
     if not facts.inv_freq_divisors:
         return frequencies
@@ -121,7 +122,8 @@ def _llama3(facts: RopeFacts, max_model_len: int) -> tuple[list[float], float]:
 def _longrope(facts: RopeFacts, max_model_len: int) -> tuple[list[float], float]:
     """LongRoPE (Ding et al. 2024): one searched divisor per dimension.
 
-    The long divisors hold for every sequence as soon as `max_model_len` exceeds the original context.
+    The long divisors hold for every sequence as soon as `max_model_len` exceeds the original
+    context.
     """
     is_long = max_model_len > facts.original_max_position
     divisors = facts.long_factor if is_long else facts.short_factor

@@ -1,7 +1,7 @@
 """TorchRunner: step plans on the reference back end.
 
-Owns the rows: their tokens, block tables and samplers. The arithmetic is `backends/torch`; tokens are
-drawn by the same native sampler that the CPU back end uses, so a draw has one definition.
+Owns the rows: their tokens, block tables and samplers. The arithmetic is `backends/torch`; tokens
+are drawn by the same native sampler that the CPU back end uses, so a draw has one definition.
 """
 
 from __future__ import annotations
@@ -136,7 +136,8 @@ class TorchRunner:
         """The largest tensors of a step, twice: an operation reads one and makes another."""
         facts, config = self._facts, self._config
         num_tokens = config.scheduler.max_num_batched_tokens
-        widest = max(2 * facts.intermediate_size, facts.num_heads * facts.head_dim, facts.hidden_size)
+        q_width = facts.num_heads * facts.head_dim
+        widest = max(2 * facts.intermediate_size, q_width, facts.hidden_size)
         longest = config.model.max_model_len or facts.max_position
         logits = max(num_tokens, config.scheduler.max_num_seqs) * facts.vocab_size
         scores = facts.num_heads * num_tokens * max(longest, 0)

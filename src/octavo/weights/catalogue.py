@@ -46,6 +46,8 @@ CATALOGUE = (
     ),
 )
 
+DEFAULT_MODEL = CATALOGUE[0].name
+
 
 def find_entry(name: str) -> CatalogueEntry | None:
     """The entry with this name or alias; case does not matter."""

@@ -24,13 +24,17 @@ from octavo.weights.progress import OnProgress
 
 
 @dataclass(frozen=True, slots=True)
-class LocalModel:
-    """A model that can be opened without a network."""
+class ListedModel:
+    """A model that is at hand, or that can be had by a short name."""
 
     name: str  # what to call it on the command line
-    path: Path  # its file or folder
     num_bytes: int
-    origin: str  # "catalogue" or "hub"
+    path: Path | None  # its file or folder; None: not fetched
+
+    @property
+    def status(self) -> str:
+        """In a word or two, for a table."""
+        return "ready" if self.path is not None else "not fetched"
 
 
 def pull(name: str, on_progress: OnProgress | None = None, *, revision: str | None = None) -> Path:
@@ -49,24 +53,19 @@ def pull(name: str, on_progress: OnProgress | None = None, *, revision: str | No
     return download_model(model, revision, on_progress)
 
 
-def list_models() -> list[LocalModel]:
-    """Models in our cache and in the Hugging Face cache that can be served."""
-    return [*_from_catalogue(), *_from_hub()]
+def list_models() -> list[ListedModel]:
+    """The catalogue, then models of the Hugging Face cache that can be served."""
+    cache = cache_folder()
+    known = [ListedModel(e.name, e.num_bytes, installed_path(e, cache)) for e in CATALOGUE]
+    return [*known, *_from_hub()]
 
 
-def _from_catalogue() -> Iterator[LocalModel]:
-    for entry in CATALOGUE:
-        path = installed_path(entry, cache_folder())
-        if path is not None:
-            yield LocalModel(entry.name, path, entry.num_bytes, "catalogue")
-
-
-def _from_hub() -> Iterator[LocalModel]:
+def _from_hub() -> Iterator[ListedModel]:
     for model, path in cached_models():
         if not _can_be_served(model, path):
             continue
         files = part_paths(path) if path.is_file() else [f for f in path.rglob("*") if f.is_file()]
-        yield LocalModel(str(model), path, sum(file.stat().st_size for file in files), "hub")
+        yield ListedModel(str(model), sum(file.stat().st_size for file in files), path)
 
 
 def _can_be_served(model: HubModel, path: Path) -> bool:

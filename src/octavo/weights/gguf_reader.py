@@ -183,9 +183,8 @@ class _Reader:
 
     def _alignment(self, values: dict[str, object]) -> int:
         alignment = values.get("general.alignment", DEFAULT_ALIGNMENT)
-        is_integer = isinstance(alignment, int) and not isinstance(alignment, bool)
         # A multiple of 8 by the specification: kernels may read numbers in place.
-        if not is_integer or alignment < 8 or alignment & (alignment - 1):
+        if not isinstance(alignment, int) or alignment < 8 or alignment & (alignment - 1):
             self._refuse(f"general.alignment must be a power of two from 8 up, got {alignment!r}")
         return alignment
 

@@ -88,8 +88,8 @@ def _refuse_quantisation(section: Fields) -> None:
             method = quantisation.text("quant_method", "of an unnamed method")
             ours = ", ".join(t.name for t in WeightType if t.block_elements > 1)
             raise UnsupportedModelError(
-                f"{section.where}: quantisation {method} is not supported in this format. Supported: "
-                f"F32, F16 and BF16 in safetensors files, and the types {ours} in GGUF files"
+                f"{section.where}: quantisation {method} is not supported. Supported: F32, F16 and "
+                f"BF16 in safetensors files, and the types {ours} in GGUF files"
             )
 
 
@@ -158,7 +158,7 @@ def _qwen_windows(facts: ModelFacts, keys: Fields) -> tuple[int, ...]:
 
 
 def _gemma3(facts: ModelFacts, keys: Fields) -> ModelFacts:
-    """Gemma Team 2025: windows in five of six layers, norms around everything, scaled embeddings."""
+    """Gemma Team 2025: windows in five of six layers, norms around all, scaled embeddings."""
     if keys.flag("use_bidirectional_attention", False):
         raise UnsupportedModelError(f"{keys.where}: use_bidirectional_attention is not supported")
     period = keys.integer("sliding_window_pattern", 6, at_least=1)

@@ -139,8 +139,8 @@ def _check_index(
         name, file_name = differing[0]
         is_there = "has" if (name, file_name) in actual else "does not have"
         raise CorruptFileError(
-            f"{INDEX} does not match the files: {file_name} {is_there} {name}, the index says otherwise "
-            f"({len(differing)} differences)"
+            f"{INDEX} does not match the files: {file_name} {is_there} {name}, the index differs "
+            f"({len(differing)} differences in all)"
         )
 
 

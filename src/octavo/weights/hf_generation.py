@@ -30,7 +30,7 @@ class _TokenizerFile(msgspec.Struct):
 
 
 def eos_token_ids(folder: Path, sections: list[Fields]) -> list[int]:
-    """Ids that end an answer: generation_config.json's, config.json's `sections`', the tokenizer's."""
+    """Ids that end an answer: of generation_config.json, config.json and the tokenizer's files."""
     found: list[int] = []
     for keys in [optional_fields(folder / "generation_config.json"), *sections]:
         found += _token_ids(keys, "eos_token_id")
@@ -83,11 +83,12 @@ def _template(keys: Fields) -> str | None:
 def _token_ids(keys: Fields, key: str) -> list[int]:
     """One id or a list of them. A negative one means none, in files of old."""
     value = keys.value(key)
-    ids = value if isinstance(value, list) else [] if value is None else [value]
-    for token_id in ids:
+    token_ids = []
+    for token_id in value if isinstance(value, list) else [] if value is None else [value]:
         if isinstance(token_id, bool) or not isinstance(token_id, int):
             keys.refuse(key, "must be a token id or a list of token ids")
-    return ids
+        token_ids.append(token_id)
+    return token_ids
 
 
 def _special_token(keys: Fields, key: str) -> str | None:

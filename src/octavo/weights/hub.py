@@ -33,15 +33,16 @@ def download_model(
         raise DownloadError(f"{model} is not in {hub_cache_folder()}, and HF_HUB_OFFLINE is set")
     try:
         import huggingface_hub  # noqa: PLC0415 - only when something is fetched
-        from huggingface_hub import errors  # noqa: PLC0415
+        import huggingface_hub.errors  # noqa: PLC0415
     except ImportError as error:
         message = (
             f"the package huggingface_hub is needed to fetch {model}: pip install huggingface_hub"
         )
         raise DownloadError(message) from error
+    library: Any = huggingface_hub  # typed, but not every name that it exports is declared so
     try:
-        return _Repository(huggingface_hub, model, revision, on_progress).fetch()
-    except (OSError, ValueError, errors.HTTPError) as error:
+        return _Repository(library, model, revision, on_progress).fetch()
+    except (OSError, ValueError, library.errors.HTTPError) as error:
         raise DownloadError(_explained(model, revision, error)) from error
 
 
@@ -143,6 +144,6 @@ def _explained(model: HubModel, revision: str | None, error: Exception) -> str:
     if kind == "RevisionNotFoundError":
         return f"{model.repository} has no revision {revision}"
     return (
-        f"{model} could not be fetched: {said or kind}. Check the network, and HF_ENDPOINT if it is "
-        "set. Without a network, give the path of a model folder or .gguf file instead of a name"
+        f"{model} could not be fetched: {said or kind}. Check the network, and HF_ENDPOINT if "
+        "it is set. Without a network, give the path of a model folder or .gguf file"
     )

@@ -104,7 +104,7 @@ def cached_models() -> Iterator[tuple[HubModel, Path]]:
 
 
 def hub_cache_folder() -> Path:
-    """HF_HUB_CACHE, else HF_HOME/hub, else ~/.cache/huggingface/hub: the hub library's own rules."""
+    """HF_HUB_CACHE, else HF_HOME/hub, else ~/.cache/huggingface/hub: the rules of its library."""
     folder = os.environ.get("HF_HUB_CACHE")
     if folder:
         return Path(os.path.expandvars(folder)).expanduser()

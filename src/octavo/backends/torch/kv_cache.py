@@ -20,7 +20,7 @@ class TorchKvCache:
     Numbers are rounded to `dtype` when they are stored and come back as float32.
     """
 
-    def __init__(  # noqa: PLR0913 - the shape of the memory
+    def __init__(
         self,
         *,
         num_layers: int,
@@ -43,7 +43,7 @@ class TorchKvCache:
         stored[1, blocks, offsets] = values.to(stored.dtype)
 
     def read(self, layer: int, row: BatchRow, first: int, end: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of tokens [first, end) of a row: [end - first, num_kv_heads, head_dim]."""
+        """Keys and values of tokens [first, end): [end - first, num_kv_heads, head_dim] each."""
         blocks, offsets = self._slots(row, first, end)
         stored = self._layers[layer]
         return stored[0, blocks, offsets].float(), stored[1, blocks, offsets].float()

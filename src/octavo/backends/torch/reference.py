@@ -1,7 +1,7 @@
 """TorchOps: the op set in plain PyTorch, run at once. The definition of correct.
 
-Every method is the sentence of its docstring in `ops.ops`, written as directly as PyTorch allows, in
-float32. Nothing is fused, cached or reordered. Runs on any torch device.
+Every method is the sentence of its docstring in `ops.ops`, written as directly as PyTorch allows,
+in float32. Nothing is fused, cached or reordered. Runs on any torch device.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ class TorchOps:
     """`Ops[Tensor]` over the tokens of one step."""
 
     def __init__(
-        self, tensors: Mapping[Stack, Tensor], cache: TorchKvCache, batch: StepBatch, device: torch.device
+        self,
+        tensors: Mapping[Stack, Tensor],
+        cache: TorchKvCache,
+        batch: StepBatch,
+        device: torch.device,
     ) -> None:
         self._tensors = tensors
         self._cache = cache
@@ -47,7 +51,7 @@ class TorchOps:
 
     def split(self, x: Tensor, widths: tuple[int, ...]) -> tuple[Tensor, ...]:
         """See `ops.ops.Ops`."""
-        return tuple(x.split(list(widths), dim=1))
+        return torch.split(x, list(widths), dim=1)
 
     def rms_norm(self, x: Tensor, weight: Vector, eps: float) -> Tensor:
         """See `ops.ops.Ops`."""
@@ -56,7 +60,7 @@ class TorchOps:
 
     def head_norm(self, x: Tensor, weight: Vector, eps: float) -> Tensor:
         """See `ops.ops.Ops`."""
-        heads = x.unflatten(1, (-1, weight.size))
+        heads = x.reshape(len(x), -1, weight.size)
         return self.rms_norm(heads, weight, eps).flatten(1)
 
     def rotary(self, x: Tensor, table: RopeTable, head_dim: int) -> Tensor:
@@ -66,19 +70,20 @@ class TorchOps:
         cos = (angles.cos() * table.attention_factor)[:, None]  # [rows, 1, rotary_dim / 2]
         sin = (angles.sin() * table.attention_factor)[:, None]
 
-        heads = x.unflatten(1, (-1, head_dim))  # [rows, heads, head_dim]
+        heads = x.reshape(len(x), -1, head_dim)  # [rows, heads, head_dim]
         half = table.rotary_dim // 2
-        first, second, rest = heads.split([half, half, head_dim - table.rotary_dim], dim=2)
+        parts = [half, half, head_dim - table.rotary_dim]
+        first, second, rest = torch.split(heads, parts, dim=2)
         rotated = [first * cos - second * sin, second * cos + first * sin, rest]
         return torch.cat(rotated, dim=2).flatten(1)
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) -> Tensor:
         """See `ops.ops.Ops`.
 
-        All rows store before any row reads: two sequences with the same beginning may share the blocks
-        that one of them fills in this very step.
+        All rows store before any row reads: two sequences with the same beginning may share the
+        blocks that one of them fills in this very step.
         """
-        q, k, v = (x.unflatten(1, (-1, spec.head_dim)) for x in (q, k, v))
+        q, k, v = (x.reshape(len(x), -1, spec.head_dim) for x in (q, k, v))
         for row in self._batch.rows:
             tokens = slice(row.first_token, row.first_token + row.num_tokens)
             self._cache.write(spec.layer, row, k[tokens], v[tokens])
@@ -93,8 +98,8 @@ class TorchOps:
         end = row.context_len + row.num_tokens
         first = 0 if spec.window is None else max(0, row.context_len + 1 - spec.window)
         keys, values = self._cache.read(spec.layer, row, first, end)
-        # Query head h reads KV head h // group.
-        grouped = q.unflatten(1, (spec.num_kv_heads, -1))  # [num_tokens, num_kv_heads, group, head_dim]
+        # [num_tokens, num_kv_heads, heads of the group, head_dim]: head h reads KV head h // group
+        grouped = q.reshape(len(q), spec.num_kv_heads, -1, spec.head_dim)
         scores = torch.einsum("qhgd,khd->hgqk", grouped, keys) * spec.scale
         if spec.soft_cap is not None:
             scores = spec.soft_cap * torch.tanh(scores / spec.soft_cap)

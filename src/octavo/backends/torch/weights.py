@@ -1,7 +1,8 @@
 """TorchWeights: what a model asked for, and later the tensors themselves.
 
 Owns the checks of names and shapes while a model is built, and the reading afterwards. A handle is
-the description of a tensor (`Stack`), so nothing is read before `load`; ops look it up in the result.
+the description of a tensor (`Stack`), so nothing is read before `load`; ops look it up in the
+result.
 """
 
 from __future__ import annotations

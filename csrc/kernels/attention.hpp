@@ -1,0 +1,303 @@
+// Causal attention over the paged cache: a tile of query vectors walks its keys chunk by chunk.
+//
+// attention_plan.hpp says who computes which chunks of which tile, attention_chunk.hpp how one chunk is
+// computed for one token; this file walks tiles and chunks and merges them (online softmax, Milakov and
+// Gimelshein 2018). A query's result is the merge, in order of position, of its chunks. All query heads
+// of a KV head are computed side by side, so that a key is read once for all of them; for a tile of many
+// tokens, keys and values are also widened to float32 once.
+#pragma once
+
+#include <cstdint>
+
+#include "attention_chunk.hpp"
+#include "attention_plan.hpp"
+#include "kv_stored.hpp"
+#include "table.hpp"
+
+namespace octavo {
+
+template <int n>
+struct Count {
+  static constexpr int value = n;
+};
+
+// Calls visit(Count<n>{}, i) for consecutive pieces of [0, num_queries) of n <= kMostQueries queries.
+template <class Visit>
+OCTAVO_INLINE void each_piece(int64_t num_queries, Visit visit) {
+  const int64_t piece = ceil_div(num_queries, ceil_div(num_queries, kMostQueries));
+  for (int64_t i = 0; i < num_queries; i += piece) {
+    switch (least(piece, num_queries - i)) {
+      case 1: visit(Count<1>{}, i); break;
+      case 2: visit(Count<2>{}, i); break;
+      case 3: visit(Count<3>{}, i); break;
+      case 4: visit(Count<4>{}, i); break;
+      case 5: visit(Count<5>{}, i); break;
+      default: visit(Count<6>{}, i); break;
+    }
+  }
+}
+
+namespace {
+
+// The partial result of `chunk` of a split unit, in the memory that all threads share.
+OCTAVO_INLINE Partial shared_partial(const AttentionArgs& args, const AttentionShare& share,
+                                     int64_t chunk) {
+  const int64_t rows = share.unit.num_rows();
+  const int64_t index = chunk - share.unit.keys.first_chunk();
+  float* max = args.partials + share.partials + index * rows * partial_row_floats(args.kv.head_dim);
+  return {max, max + rows, max + 2 * rows};
+}
+
+// Where the output of a query vector of `unit` goes.
+OCTAVO_INLINE float* row_output(const AttentionArgs& args, const AttentionUnit& unit, int64_t token,
+                                int64_t head) {
+  return args.out + (unit.first_token + token) * args.out_stride +
+         (unit.first_head + head) * args.kv.head_dim;
+}
+
+}  // namespace
+
+// One unit at a time, with the memory that it needs (about 150 KiB, on the stack of the thread).
+template <class V, KvType type>
+class AttentionTile {
+ public:
+  explicit AttentionTile(const AttentionArgs& args)
+      : args_(args),
+        head_dim_(args.kv.head_dim),
+        alignment_(args.kv.block_size % W::kLanes == 0 ? W::kLanes / kKeyGroup : 1),
+        tile_groups_(least(kTileFloats / head_dim_ / kKeyGroup, 8) / alignment_ * alignment_) {}
+
+  void run(const AttentionShare& share) {
+    const AttentionUnit& unit = share.unit;
+    for (int64_t chunk = share.begin_chunk; chunk < share.end_chunk; ++chunk) {
+      if (share.is_split) {
+        const Partial partial = shared_partial(args_, share, chunk);
+        compute_chunk(unit, chunk, partial, partial);
+      } else {
+        compute_chunk(unit, chunk, total_of_unit(), next_of_unit());
+        merge(unit, chunk);
+      }
+    }
+    if (!share.is_split) finish(unit);
+  }
+
+ private:
+  using W = typename V::Wide;
+  using Number = typename Stored<V, type>::Number;
+  // From so many tokens on, widening K and V once is faster than in every product.
+  static constexpr int64_t kWidenTokens = 3;
+
+  Partial total_of_unit() { return {total_max_, total_sum_, total_out_}; }
+  Partial next_of_unit() { return {next_max_, next_sum_, next_out_}; }
+
+  KeyRange visible(const AttentionUnit& unit, int64_t token) const {
+    return visible_keys(unit.first_position + token, args_.window);
+  }
+
+  // Calls visit(token, keys) for the tokens that see keys of `chunk`, counted from its beginning.
+  template <class Visit>
+  void each_token(const AttentionUnit& unit, int64_t chunk, Visit visit) const {
+    for (int64_t token = 0; token < unit.num_tokens; ++token) {
+      const KeyRange keys = in_chunk(visible(unit, token), chunk);
+      if (keys.begin < keys.end) visit(token, keys);
+    }
+  }
+
+  // Groups that hold `keys`, as many as a whole number of wide vectors holds where blocks allow that.
+  KeyRange groups_of(KeyRange keys) const {
+    const int64_t vector = kKeyGroup * alignment_;
+    return {keys.begin / vector * alignment_, ceil_div(keys.end, vector) * alignment_};
+  }
+
+  // All queries of `unit` over `chunk`. The results of tokens whose first chunk it is go to `first`,
+  // those of the others to `later`.
+  void compute_chunk(const AttentionUnit& unit, int64_t chunk, const Partial& first,
+                     const Partial& later) {
+    const KeyRange groups = groups_of(in_chunk(unit.keys, chunk));
+    map_groups(unit, chunk, groups);
+    const bool widens =
+        type != KvType::F32 && unit.num_tokens >= kWidenTokens && tile_groups_ > 0;
+    const int64_t step = widens ? tile_groups_ : kChunkGroups;
+    for (int64_t begin = groups.begin; begin < groups.end; begin += step) {
+      const KeyRange tile{begin, least(begin + step, groups.end)};
+      if (widens) widen_keys(tile);
+      each_token(unit, chunk, [&](int64_t token, KeyRange keys) {
+        const KeyRange seen = groups_of(keys);
+        const KeyRange part{greatest(seen.begin, tile.begin), least(seen.end, tile.end)};
+        if (widens) score<KvType::F32>(unit, token, wide_map_, part);
+        else score<type>(unit, token, map_, part);
+      });
+    }
+    each_token(unit, chunk, [&](int64_t token, KeyRange keys) {
+      const Partial& result = visible(unit, token).first_chunk() == chunk ? first : later;
+      for (int64_t head = 0; head < unit.num_heads; ++head) {
+        const int64_t row = token * unit.num_heads + head;
+        exponentials<V>(args_, keys, scores_ + row * kChunk, result.max + row, result.sum + row);
+      }
+    });
+    for (int64_t begin = groups.begin; begin < groups.end; begin += step) {
+      const KeyRange tile{begin, least(begin + step, groups.end)};
+      if (widens) widen_values(tile);
+      each_token(unit, chunk, [&](int64_t token, KeyRange keys) {
+        const Partial& result = visible(unit, token).first_chunk() == chunk ? first : later;
+        const KeyRange part{greatest(keys.begin, tile.begin * kKeyGroup),
+                            least(keys.end, tile.end * kKeyGroup)};
+        if (part.begin >= part.end) return;
+        const bool continues = part.begin > keys.begin;
+        if (widens) weigh<KvType::F32>(unit, token, wide_map_, part, continues, result);
+        else weigh<type>(unit, token, map_, part, continues, result);
+      });
+    }
+  }
+
+  void map_groups(const AttentionUnit& unit, int64_t chunk, KeyRange groups) {
+    const KvLayer& kv = args_.kv;
+    const int64_t position = chunk * kChunk + groups.begin * kKeyGroup;
+    const int32_t* block_id = unit.row->block_table + position / kv.block_size;
+    int64_t slot = position % kv.block_size;
+    map_.key_stride = kv.block_size;
+    for (int64_t group = groups.begin; group < groups.end; ++group) {
+      map_.keys[group] = block_keys<const Number>(kv, *block_id, unit.kv_head) + slot;
+      map_.values[group] =
+          block_values<const Number>(kv, *block_id, unit.kv_head) + slot * head_dim_;
+      slot += kKeyGroup;
+      if (slot < kv.block_size) continue;
+      slot = 0;
+      ++block_id;
+    }
+  }
+
+  void widen_keys(KeyRange groups) {
+    wide_map_.key_stride = tile_groups_ * kKeyGroup;
+    for (int64_t group = groups.begin; group < groups.end; ++group) {
+      float* to = wide_ + (group - groups.begin) * kKeyGroup;
+      wide_map_.keys[group] = to;
+      for (int64_t d = 0; d < head_dim_; ++d) {
+        V::store(to + d * wide_map_.key_stride,
+                 Stored<V, type>::load(map_.keys[group] + d * map_.key_stride));
+      }
+    }
+  }
+
+  void widen_values(KeyRange groups) {
+    for (int64_t group = groups.begin; group < groups.end; ++group) {
+      float* to = wide_ + (group - groups.begin) * kKeyGroup * head_dim_;
+      wide_map_.values[group] = to;
+      for (int64_t i = 0; i < kKeyGroup * head_dim_; i += V::kLanes) {
+        V::store(to + i, Stored<V, type>::load(map_.values[group] + i));
+      }
+    }
+  }
+
+  // Scores of the heads of one token for some groups of keys.
+  template <KvType from, class Map>
+  void score(const AttentionUnit& unit, int64_t token, const Map& map, KeyRange groups) {
+    const float* q = args_.q + (unit.first_token + token) * args_.q_stride +
+                     unit.first_head * head_dim_;
+    float* scores = scores_ + token * unit.num_heads * kChunk;
+    each_piece(unit.num_heads, [&](auto count, int64_t head) {
+      constexpr int kQueries = decltype(count)::value;
+      const float* query = q + head * head_dim_;
+      float* out = scores + head * kChunk;
+      if (alignment_ * kKeyGroup == W::kLanes) {
+        score_groups<W, Stored<W, from>, kQueries>(query, head_dim_, map, groups, out);
+      } else {
+        score_groups<V, Stored<V, from>, kQueries>(query, head_dim_, map, groups, out);
+      }
+    });
+  }
+
+  // Outputs of the heads of one token over some keys.
+  template <KvType from, class Map>
+  void weigh(const AttentionUnit& unit, int64_t token, const Map& map, KeyRange keys,
+             bool continues, const Partial& result) {
+    const int64_t first_row = token * unit.num_heads;
+    each_piece(unit.num_heads, [&](auto count, int64_t head) {
+      constexpr int kQueries = decltype(count)::value;
+      const int64_t row = first_row + head;
+      weigh_values<V, from, kQueries>(scores_ + row * kChunk, head_dim_, map, keys, continues,
+                                      result.out + row * head_dim_);
+    });
+  }
+
+  // Merge what compute_chunk left in next_of_unit() into total_of_unit().
+  void merge(const AttentionUnit& unit, int64_t chunk) {
+    each_token(unit, chunk, [&](int64_t token, KeyRange) {
+      if (visible(unit, token).first_chunk() == chunk) return;
+      for (int64_t head = 0; head < unit.num_heads; ++head) {
+        merge_chunk<V>(next_of_unit(), total_of_unit(), token * unit.num_heads + head, head_dim_);
+      }
+    });
+  }
+
+  void finish(const AttentionUnit& unit) {
+    for (int64_t token = 0; token < unit.num_tokens; ++token) {
+      for (int64_t head = 0; head < unit.num_heads; ++head) {
+        finish_row<V>(total_of_unit(), token * unit.num_heads + head, head_dim_,
+                      row_output(args_, unit, token, head));
+      }
+    }
+  }
+
+  const AttentionArgs& args_;
+  const int64_t head_dim_;
+  const int64_t alignment_;    // groups of a vector of keys
+  const int64_t tile_groups_;  // groups that are widened together
+  ChunkMap<Number> map_;
+  ChunkMap<float> wide_map_;   // of the groups that lie widened in wide_
+  float total_max_[kTileRows], total_sum_[kTileRows];
+  float next_max_[kTileRows], next_sum_[kTileRows];
+  alignas(64) float scores_[kTileRows * kChunk];
+  alignas(64) float wide_[kTileFloats];
+  alignas(64) float total_out_[kTileFloats];
+  alignas(64) float next_out_[kTileFloats];
+};
+
+template <class V, KvType type>
+void attend(const AttentionArgs& args, int thread, int num_threads) {
+  AttentionTile<V, type> tile(args);
+  AttentionPlan(args, thread, num_threads).each_share([&](const AttentionShare& share) {
+    if (share.begin_chunk < share.end_chunk) tile.run(share);
+  });
+}
+
+// The first phase: everything but the merge of split units.
+template <class V>
+void attention(const AttentionArgs& args, int thread, int num_threads) {
+  switch (args.kv.type) {
+    case KvType::F32: return attend<V, KvType::F32>(args, thread, num_threads);
+    case KvType::F16: return attend<V, KvType::F16>(args, thread, num_threads);
+    case KvType::BF16: return attend<V, KvType::BF16>(args, thread, num_threads);
+  }
+}
+
+// The second phase: query vectors of split units in turn, each merged by one thread.
+template <class V>
+void attention_merge(const AttentionArgs& args, int thread, int num_threads) {
+  const int64_t head_dim = args.kv.head_dim;
+  AttentionPlan(args, thread, num_threads).each_share([&](const AttentionShare& share) {
+    if (!share.is_split) return;
+    const AttentionUnit& unit = share.unit;
+    for (int64_t row = 0; row < unit.num_rows(); ++row) {
+      if ((share.first_split_row + row) % num_threads != thread) continue;
+      const int64_t token = row / unit.num_heads;
+      const KeyRange keys = visible_keys(unit.first_position + token, args.window);
+      const Partial total = shared_partial(args, share, keys.first_chunk());
+      for (int64_t chunk = keys.first_chunk() + 1; chunk < keys.end_chunk(); ++chunk) {
+        merge_chunk<V>(shared_partial(args, share, chunk), total, row, head_dim);
+      }
+      finish_row<V>(total, row, head_dim, row_output(args, unit, token, row % unit.num_heads));
+    }
+  });
+}
+
+// Query vectors of split units times chunks, at most.
+template <class V>
+int64_t attention_partial_floats(int64_t max_tokens, int64_t max_rows, int64_t max_len,
+                                 int64_t num_heads, int64_t head_dim) {
+  if (max_rows == 0) return 0;
+  const int64_t rows = least(max_tokens * num_heads, most_split_rows(num_heads));
+  return rows * ceil_div(max_len, kChunk) * partial_row_floats(head_dim);
+}
+
+}  // namespace octavo

@@ -1,0 +1,76 @@
+// The least that a check program needs: a counter of failures, random numbers, a clock.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <random>
+#include <vector>
+
+namespace octavo::tests {
+
+inline int failures = 0;
+
+// Reports at most twenty failures in full, counts all.
+template <class... Values>
+void check(bool holds, const char* format, Values... values) {
+  if (holds) return;
+  if (++failures > 20) return;
+  std::printf("  FAILED: ");
+  std::printf(format, values...);
+  std::printf("\n");
+}
+
+// Runs one test, prints its sentence and time.
+template <class Test>
+void run(const char* sentence, Test test) {
+  const int before = failures;
+  const auto start = std::chrono::steady_clock::now();
+  test();
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  std::printf("%s  %s (%.2f s)\n", failures == before ? "ok  " : "FAIL", sentence, elapsed.count());
+  std::fflush(stdout);
+}
+
+// The exit status of the program.
+inline int result() {
+  if (failures > 0) std::printf("%d checks failed\n", failures);
+  return failures > 0 ? 1 : 0;
+}
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : engine_(seed) {}
+  float normal(float scale = 1.0f) { return scale * normal_(engine_); }
+  int64_t below(int64_t end) { return static_cast<int64_t>(engine_() % static_cast<uint64_t>(end)); }
+  int64_t between(int64_t first, int64_t last) { return first + below(last - first + 1); }
+  std::vector<float> normals(int64_t size, float scale = 1.0f) {
+    std::vector<float> values(static_cast<size_t>(size));
+    for (float& value : values) value = normal(scale);
+    return values;
+  }
+  template <class Item>
+  Item pick(const std::vector<Item>& items) {
+    return items[static_cast<size_t>(below(static_cast<int64_t>(items.size())))];
+  }
+  std::mt19937_64& engine() { return engine_; }
+
+ private:
+  std::mt19937_64 engine_;
+  std::normal_distribution<float> normal_;
+};
+
+// The shortest of `repeats` runs, in seconds.
+template <class Work>
+double best_seconds(int repeats, Work work) {
+  double best = 1e30;
+  for (int i = 0; i < repeats; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    if (elapsed.count() < best) best = elapsed.count();
+  }
+  return best;
+}
+
+}  // namespace octavo::tests

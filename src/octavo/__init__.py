@@ -1,0 +1,89 @@
+"""Octavo: inference and serving of large language models.
+
+    from octavo import LLM, SamplingParams
+
+    llm = LLM("smollm2:135m")
+    print(llm.generate("The capital of France is", SamplingParams(temperature=0))[0].outputs[0].text)
+
+Importing this package loads nothing; each public name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from octavo.config.engine import EngineConfig
+    from octavo.engine.async_engine import AsyncLLM
+    from octavo.errors import (
+        ConfigError,
+        EngineDeadError,
+        InvalidRequestError,
+        OctavoError,
+        OverloadedError,
+        RequestFailedError,
+    )
+    from octavo.llm import LLM
+    from octavo.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
+    from octavo.prompts import PromptType, TextPrompt, TokensPrompt
+    from octavo.sampling_params import RequestOutputKind, SamplingParams
+
+__version__ = "0.1.0"
+
+__all__ = [  # noqa: RUF022 - what most people want comes first
+    "LLM",
+    "SamplingParams",
+    "RequestOutput",
+    "CompletionOutput",
+    "Logprob",
+    "RequestMetrics",
+    "RequestOutputKind",
+    "PromptType",
+    "TextPrompt",
+    "TokensPrompt",
+    "AsyncLLM",
+    "EngineConfig",
+    "OctavoError",
+    "InvalidRequestError",
+    "ConfigError",
+    "RequestFailedError",
+    "OverloadedError",
+    "EngineDeadError",
+    "__version__",
+]
+
+_HOMES = {
+    "LLM": "octavo.llm",
+    "SamplingParams": "octavo.sampling_params",
+    "RequestOutput": "octavo.outputs",
+    "CompletionOutput": "octavo.outputs",
+    "Logprob": "octavo.outputs",
+    "RequestMetrics": "octavo.outputs",
+    "RequestOutputKind": "octavo.sampling_params",
+    "PromptType": "octavo.prompts",
+    "TextPrompt": "octavo.prompts",
+    "TokensPrompt": "octavo.prompts",
+    "AsyncLLM": "octavo.engine.async_engine",
+    "EngineConfig": "octavo.config.engine",
+    "OctavoError": "octavo.errors",
+    "InvalidRequestError": "octavo.errors",
+    "ConfigError": "octavo.errors",
+    "RequestFailedError": "octavo.errors",
+    "OverloadedError": "octavo.errors",
+    "EngineDeadError": "octavo.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name (PEP 562)."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'octavo' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value  # the next look finds it at once
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,258 @@
+"""Signatures of the native extension (csrc/bindings.cpp).
+
+Everything wrong with an argument raises ValueError. "Buffer" parameters take any object with the
+buffer protocol that is contiguous; float32 unless stated otherwise. Types are the numbers of
+`weights.checkpoint.WeightType`.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+
+from typing_extensions import Buffer
+
+TokenLogprobsTuple = tuple[list[int], list[float], int]  # token ids, logprobs, rank
+RowTuple = tuple[int, int, int, Sequence[int]]  # first_token, num_tokens, context_len, block_ids
+
+class Kernels:
+    """The kernels of one instruction set."""
+
+    @property
+    def name(self) -> str: ...
+
+def available_isas() -> list[str]:
+    """Instruction sets that work here, best first; "scalar" is always the last."""
+
+def find_kernels(isa: str) -> Kernels:
+    """The kernels of `isa`; an empty name means the best available."""
+
+class ThreadPool:
+    """A team of compute threads; the caller is one of them."""
+
+    def __init__(self, num_threads: int, pin: bool) -> None: ...
+    @property
+    def num_threads(self) -> int: ...
+
+class Weights:
+    """Packed matrices and float32 vectors, by the ids that the `add_` methods return."""
+
+    def __init__(self) -> None: ...
+    def add_matrix(self, cols: int, sources: Sequence[tuple[int, int]]) -> int:
+        """A matrix of stacked tensors: (type in memory, rows) of each."""
+
+    def allocate(self) -> None:
+        """Make the memory of all matrices; once, after the last `add_matrix`."""
+
+    def fill(  # noqa: PLR0913
+        self,
+        threads: ThreadPool,
+        matrix: int,
+        source: int,
+        type: int,
+        data: Buffer,
+        interleaved_heads: int,
+    ) -> None:
+        """Pack one tensor from its bytes in a model file, on all threads, without the GIL."""
+
+    def set_bias(self, matrix: int, values: Buffer) -> None: ...
+    def add_vector(self, values: Buffer) -> int: ...
+    @property
+    def num_bytes(self) -> int:
+        """Of everything declared, whether allocated yet or not."""
+
+class KvPool:
+    """KV blocks of all layers; a layer is (num_kv_heads, head_dim)."""
+
+    def __init__(
+        self, type: int, num_blocks: int, block_size: int, layers: Sequence[tuple[int, int]]
+    ) -> None: ...
+    @property
+    def num_blocks(self) -> int: ...
+    @property
+    def block_size(self) -> int: ...
+    @staticmethod
+    def bytes_per_block(type: int, block_size: int, layers: Sequence[tuple[int, int]]) -> int: ...
+
+class Rows(Enum):
+    """What the rows of a buffer stand for."""
+
+    TOKENS = 0
+    WANTED = 1
+
+class Activation(Enum):
+    SILU = 0
+    GELU_TANH = 1
+    GELU = 2
+
+class View:
+    """Some columns of a buffer: row r starts at float `offset + r * stride` of the arena."""
+
+    def __init__(self, offset: int, stride: int, width: int) -> None: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def stride(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+
+class Program:
+    """A flat list of operations; each method adds one and checks it.
+
+    `rows` says over which rows it runs, `barrier` that all threads must meet before it.
+    """
+
+    def __init__(
+        self, weights: Weights, arena_floats: int, max_tokens: int, wanted_rows: int
+    ) -> None: ...
+    def embed(self, rows: Rows, barrier: bool, table: int, scale: float, out: View) -> None: ...
+    def linear(self, rows: Rows, barrier: bool, matrix: int, x: View, out: View) -> None: ...
+    def norm(
+        self, rows: Rows, barrier: bool, weight: int, eps: float, x: View, out: View
+    ) -> None: ...
+    def rope_table(
+        self, rows: Rows, barrier: bool, inv_freq: Sequence[float], factor: float, out: View
+    ) -> None: ...
+    def rotary(
+        self, rows: Rows, barrier: bool, x: View, table: View, head_dim: int, out: View
+    ) -> None: ...
+    def attention(  # noqa: PLR0913
+        self,
+        rows: Rows,
+        barrier: bool,
+        layer: int,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        scale: float,
+        window: int,
+        soft_cap: float,
+        q: View,
+        k: View,
+        v: View,
+        out: View,
+    ) -> None: ...
+    def gated(
+        self, rows: Rows, barrier: bool, activation: Activation, x: View, out: View
+    ) -> None: ...
+    def activation(
+        self, rows: Rows, barrier: bool, activation: Activation, x: View, out: View
+    ) -> None: ...
+    def add(self, rows: Rows, barrier: bool, a: View, b: View, out: View) -> None: ...
+    def scale(self, rows: Rows, barrier: bool, factor: float, x: View, out: View) -> None: ...
+    def soft_cap(self, rows: Rows, barrier: bool, cap: float, x: View, out: View) -> None: ...
+    def wanted_rows(self, rows: Rows, barrier: bool, x: View, out: View) -> None: ...
+    def set_logits(self, logits: View) -> None: ...
+
+class Forward:
+    """A program with its working memory, threads and KV pool."""
+
+    def __init__(
+        self,
+        program: Program,
+        kernels: Kernels,
+        threads: ThreadPool,
+        kv: KvPool,
+        max_rows: int,
+        max_len: int,
+    ) -> None: ...
+    @staticmethod
+    def workspace_bytes(
+        program: Program, kernels: Kernels, num_threads: int, max_rows: int, max_len: int
+    ) -> int: ...
+    def run(
+        self,
+        token_ids: Sequence[int],
+        positions: Sequence[int],
+        rows: Sequence[RowTuple],
+        wanted: Sequence[int],
+    ) -> None:
+        """Run all operations over a batch made by hand; nothing is sampled."""
+
+    def write(self, view: View, rows: Rows, values: Buffer) -> None:
+        """Fill the first rows of a buffer."""
+
+    def read(self, view: View, rows: Rows, count: int) -> bytes:
+        """The first `count` rows of a buffer as float32."""
+
+class SamplingSpec:
+    """The fields of `contracts.step.SamplingSpec`, same names and defaults."""
+
+    def __init__(self) -> None: ...
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    seed: int
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    bias_token_ids: list[int]
+    bias_values: list[float]
+    allowed_token_ids: list[int]
+    bad_words: list[list[int]]
+    min_tokens: int
+    stop_token_ids: list[int]
+    num_logprobs: int
+    num_prompt_logprobs: int
+
+class RowSampler:
+    """The sampling state of one row."""
+
+    def __init__(
+        self, spec: SamplingSpec, token_ids: Sequence[int], num_prompt: int, vocab_size: int
+    ) -> None: ...
+    def sample(
+        self, kernels: Kernels, logits: Buffer, token_ids: Sequence[int]
+    ) -> tuple[int, TokenLogprobsTuple | None]:
+        """Draw the token after `token_ids`. `logits` must be writable and is scratch afterwards.
+
+        Raises RuntimeError when a logit is NaN or no token is left.
+        """
+
+    def append(self, token_id: int) -> None:
+        """Note a token that was appended to the row."""
+
+def top_logprobs(
+    kernels: Kernels, logits: Buffer, token_id: int, count: int
+) -> TokenLogprobsTuple:
+    """Raw log-probabilities of `token_id` and the `count` best."""
+
+class NewRow:
+    """The fields of `contracts.step.NewRow` that the session needs."""
+
+    def __init__(
+        self,
+        row: int,
+        token_ids: Sequence[int],
+        num_prompt_tokens: int,
+        num_computed_tokens: int,
+        block_ids: Sequence[int],
+        sampling: SamplingSpec,
+    ) -> None: ...
+
+class Session:
+    """The rows of one engine and the steps over them."""
+
+    def __init__(self, forward: Forward, max_rows: int, max_len: int) -> None: ...
+    def step(
+        self,
+        freed_rows: list[int],
+        new_rows: list[NewRow],
+        appended_rows: list[int],
+        appended_block_ids: list[int],
+        copy_from: list[int],
+        copy_to: list[int],
+        rows: list[int],
+        num_tokens: list[int],
+        samples: list[bool],
+    ) -> tuple[
+        list[int],
+        list[tuple[int, TokenLogprobsTuple]],
+        list[tuple[int, TokenLogprobsTuple]],
+        list[tuple[int, str]],
+        float,
+    ]:
+        """Run one step without the GIL.
+
+        Returns sampled ids, logprobs by row, prompt logprobs by row, errors by row, and seconds.
+        Raises ValueError when the plan contradicts the rows; nothing was computed then.
+        """

@@ -1,0 +1,166 @@
+"""What a recorded program is made of: values, buffers of them, and operations.
+
+A *value* is the result of one operation and is never changed (static single assignment); a
+*buffer* is some columns of a value, which is what a model hands around. Where values lie in memory
+is decided later, in `placement.py`. Nothing here touches numbers or the extension beyond its enumerations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from octavo._native import Activation, Rows
+from octavo.ops.ops import AttentionSpec
+from octavo.ops.rope import RopeTable
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """[rows, width] of float32, one row for each token or for each wanted row of the step."""
+
+    rows: Rows
+    width: int
+    contiguous: bool = False  # rows follow one another without padding
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Columns `column .. column + width - 1` of a value."""
+
+    value: Value
+    column: int
+    width: int
+
+    def overlaps(self, other: Buffer) -> bool:
+        """Whether the two share columns of one value."""
+        return (
+            self.value is other.value
+            and self.column < other.column + other.width
+            and other.column < self.column + self.width
+        )
+
+
+def whole(value: Value) -> Buffer:
+    """All columns of a value."""
+    return Buffer(value, 0, value.width)
+
+
+@dataclass(frozen=True, slots=True)
+class Embed:
+    """Rows of a table by token id."""
+
+    matrix: int  # id in _native.Weights, as everywhere below
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """`linear`: (x) times the transpose of a matrix."""
+
+    matrix: int
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """Root mean square norm of (x), in groups of the weight's size."""
+
+    vector: int
+    eps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Angles:
+    """Cosines and sines of every token's position."""
+
+    table: RopeTable
+
+
+@dataclass(frozen=True, slots=True)
+class Rotate:
+    """Rotary embedding of (x, angles)."""
+
+    head_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attend:
+    """KV write and attention of (q, k, v)."""
+
+    spec: AttentionSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """act(first half) * second half of (x)."""
+
+    activation: Activation
+
+
+@dataclass(frozen=True, slots=True)
+class Activate:
+    """act(x)."""
+
+    activation: Activation
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """a + b of (a, b)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """(x) * factor."""
+
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class SoftCap:
+    """cap * tanh(x / cap) of (x)."""
+
+    cap: float
+
+
+@dataclass(frozen=True, slots=True)
+class TakeWanted:
+    """The wanted rows of (x), whose rows are tokens."""
+
+
+Kind = (
+    Embed
+    | Product
+    | Norm
+    | Angles
+    | Rotate
+    | Attend
+    | Gate
+    | Activate
+    | Add
+    | Scale
+    | SoftCap
+    | TakeWanted
+)
+
+# May write its result over its first input: each element depends on elements at the same place, or
+# (Rotate) is read before it is written.
+IN_PLACE = (Rotate, Activate, Add, Scale, SoftCap)
+# A row of the result needs the same row of the inputs and nothing else about that row.
+ROW_ALONE = (Product, Norm, Gate, Activate, Add, Scale, SoftCap)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operation:
+    """One step of a program. The docstring of a kind names its inputs in order."""
+
+    kind: Kind
+    inputs: tuple[Buffer, ...]
+    output: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A forward pass, written down: those over tokens come before those over wanted rows."""
+
+    operations: tuple[Operation, ...]
+    result: Buffer  # the logits of the wanted rows

@@ -1,0 +1,109 @@
+"""From a placed recording to a program of the extension.
+
+Owns the one place that calls the methods of `_native.Program`.
+"""
+
+from __future__ import annotations
+
+from octavo._native import Program, Rows, View, Weights
+from octavo.backends.native.operations import (
+    Activate,
+    Add,
+    Angles,
+    Attend,
+    Embed,
+    Gate,
+    Kind,
+    Norm,
+    Product,
+    Rotate,
+    Scale,
+    SoftCap,
+    TakeWanted,
+    whole,
+)
+from octavo.backends.native.placement import Placement
+from octavo.ops.ops import AttentionSpec
+
+
+def build_program(
+    placement: Placement, weights: Weights, *, max_tokens: int, wanted_rows: int
+) -> Program:
+    """A program for steps of the size that the placement was made for."""
+    program = Program(weights, placement.arena_floats, max_tokens, wanted_rows)
+    recording = placement.recording
+    for operation, barrier in zip(recording.operations, placement.barriers, strict=True):
+        inputs = [placement.view(buffer) for buffer in operation.inputs]
+        output = placement.view(whole(operation.output))
+        _Appender(program, operation.output.rows, barrier).append(operation.kind, inputs, output)
+    if recording.result.value.rows is Rows.WANTED:
+        program.set_logits(placement.view(recording.result))
+    return program
+
+
+def kv_layers(placement: Placement) -> list[tuple[int, int]]:
+    """(num_kv_heads, head_dim) of each attention layer, by its index."""
+    specs = sorted(
+        (
+            operation.kind.spec
+            for operation in placement.recording.operations
+            if isinstance(operation.kind, Attend)
+        ),
+        key=lambda spec: spec.layer,
+    )
+    assert [spec.layer for spec in specs] == list(range(len(specs))), "layers must be 0, 1, 2, ..."
+    return [(spec.num_kv_heads, spec.head_dim) for spec in specs]
+
+
+class _Appender:
+    """Adds one operation to a program."""
+
+    def __init__(self, program: Program, rows: Rows, barrier: bool) -> None:
+        self._program, self._rows, self._barrier = program, rows, barrier
+
+    def append(self, kind: Kind, inputs: list[View], output: View) -> None:
+        program, rows, barrier = self._program, self._rows, self._barrier
+        match kind:
+            case Embed(matrix, scale):
+                program.embed(rows, barrier, matrix, scale, output)
+            case Product(matrix):
+                program.linear(rows, barrier, matrix, *inputs, output)
+            case Norm(vector, eps):
+                program.norm(rows, barrier, vector, eps, *inputs, output)
+            case Angles(table):
+                factor = table.attention_factor
+                program.rope_table(rows, barrier, table.inv_freq, factor, output)
+            case Rotate(head_dim):
+                program.rotary(rows, barrier, *inputs, head_dim, output)
+            case Attend(spec):
+                self._append_attention(spec, inputs, output)
+            case Gate(activation):
+                program.gated(rows, barrier, activation, *inputs, output)
+            case Activate(activation):
+                program.activation(rows, barrier, activation, *inputs, output)
+            case Add():
+                program.add(rows, barrier, *inputs, output)
+            case Scale(factor):
+                program.scale(rows, barrier, factor, *inputs, output)
+            case SoftCap(cap):
+                program.soft_cap(rows, barrier, cap, *inputs, output)
+            case TakeWanted():
+                program.wanted_rows(rows, barrier, *inputs, output)
+
+    def _append_attention(self, spec: AttentionSpec, inputs: list[View], output: View) -> None:
+        q, k, v = inputs
+        self._program.attention(
+            self._rows,
+            self._barrier,
+            layer=spec.layer,
+            num_heads=spec.num_heads,
+            num_kv_heads=spec.num_kv_heads,
+            head_dim=spec.head_dim,
+            scale=spec.scale,
+            window=spec.window or 0,
+            soft_cap=spec.soft_cap or 0.0,
+            q=q,
+            k=k,
+            v=v,
+            out=output,
+        )

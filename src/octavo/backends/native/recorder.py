@@ -1,0 +1,153 @@
+"""Recorder: the op set that writes down what a model does instead of doing it.
+
+Owns the translation of ops into operations. Does not know memory, threads or weights beyond their
+ids. A model's `forward` is run once with it; see `record`.
+"""
+
+from __future__ import annotations
+
+from octavo._native import Activation as NativeActivation
+from octavo._native import Rows
+from octavo.backends.native.operations import (
+    Activate,
+    Add,
+    Angles,
+    Attend,
+    Buffer,
+    Embed,
+    Gate,
+    Kind,
+    Norm,
+    Operation,
+    Product,
+    Recording,
+    Rotate,
+    Scale,
+    SoftCap,
+    TakeWanted,
+    Value,
+    whole,
+)
+from octavo.models.base import CausalLM
+from octavo.ops.ops import Activation, AttentionSpec
+from octavo.ops.rope import RopeTable
+from octavo.ops.weights import Embedding, Linear, Vector
+
+_ACTIVATIONS = {
+    "silu": NativeActivation.SILU,
+    "gelu_tanh": NativeActivation.GELU_TANH,
+    "gelu": NativeActivation.GELU,
+}
+
+
+def record(model: CausalLM) -> Recording:
+    """The operations of one forward pass of `model`."""
+    recorder = Recorder()
+    result = model.forward(recorder)
+    return recorder.finish(result)
+
+
+class Recorder:
+    """`Ops[Buffer]`."""
+
+    def __init__(self) -> None:
+        self._operations: list[Operation] = []
+        self._angles: dict[RopeTable, Buffer] = {}
+
+    def finish(self, result: Buffer) -> Recording:
+        """Everything recorded so far, operations over tokens first."""
+        # The sort is stable, and nothing over tokens can depend on wanted rows.
+        ordered = sorted(
+            self._operations, key=lambda operation: operation.output.rows is Rows.WANTED
+        )
+        return Recording(tuple(ordered), result)
+
+    def embed(self, table: Embedding, *, scale: float = 1.0) -> Buffer:
+        """See `ops.ops.Ops`."""
+        return self._append(Embed(_id(table), scale), (), Rows.TOKENS, table.hidden_size)
+
+    def linear(self, x: Buffer, weight: Linear) -> Buffer:
+        """See `ops.ops.Ops`."""
+        assert x.width == weight.in_features, (x.width, weight)
+        return self._append(Product(_id(weight)), (x,), x.value.rows, weight.out_features)
+
+    def split(self, x: Buffer, widths: tuple[int, ...]) -> tuple[Buffer, ...]:
+        """See `ops.ops.Ops`."""
+        assert sum(widths) == x.width, (widths, x.width)
+        parts, column = [], x.column
+        for width in widths:
+            parts.append(Buffer(x.value, column, width))
+            column += width
+        return tuple(parts)
+
+    def rms_norm(self, x: Buffer, weight: Vector, eps: float) -> Buffer:
+        """See `ops.ops.Ops`."""
+        assert x.width == weight.size, (x.width, weight)
+        return self._alike(Norm(_id(weight), eps), x)
+
+    def head_norm(self, x: Buffer, weight: Vector, eps: float) -> Buffer:
+        """See `ops.ops.Ops`."""
+        assert x.width % weight.size == 0, (x.width, weight)
+        return self._alike(Norm(_id(weight), eps), x)
+
+    def rotary(self, x: Buffer, table: RopeTable, head_dim: int) -> Buffer:
+        """See `ops.ops.Ops`. The angles of a table are computed once in a step."""
+        angles = self._angles.get(table)
+        if angles is None:
+            value = Value(Rows.TOKENS, table.rotary_dim, contiguous=True)
+            self._operations.append(Operation(Angles(table), (), value))
+            angles = self._angles[table] = whole(value)
+        return self._alike(Rotate(head_dim), x, angles)
+
+    def attention(self, q: Buffer, k: Buffer, v: Buffer, spec: AttentionSpec) -> Buffer:
+        """See `ops.ops.Ops`."""
+        return self._append(Attend(spec), (q, k, v), q.value.rows, q.width)
+
+    def gated(self, x: Buffer, activation: Activation) -> Buffer:
+        """See `ops.ops.Ops`."""
+        assert x.width % 2 == 0, x.width
+        kind = Gate(_ACTIVATIONS[activation])
+        return self._append(kind, (x,), x.value.rows, x.width // 2)
+
+    def activation(self, x: Buffer, activation: Activation) -> Buffer:
+        """See `ops.ops.Ops`."""
+        return self._alike(Activate(_ACTIVATIONS[activation]), x)
+
+    def add(self, a: Buffer, b: Buffer) -> Buffer:
+        """See `ops.ops.Ops`."""
+        assert (a.value.rows, a.width) == (b.value.rows, b.width), (a, b)
+        return self._alike(Add(), a, b)
+
+    def scale(self, x: Buffer, factor: float) -> Buffer:
+        """See `ops.ops.Ops`."""
+        return self._alike(Scale(factor), x)
+
+    def wanted_rows(self, x: Buffer) -> Buffer:
+        """See `ops.ops.Ops`."""
+        assert x.value.rows is Rows.TOKENS, x
+        return self._append(TakeWanted(), (x,), Rows.WANTED, x.width)
+
+    def logits(
+        self, x: Buffer, head: Linear, *, scale: float = 1.0, soft_cap: float | None = None
+    ) -> Buffer:
+        """See `ops.ops.Ops`."""
+        scores = self.linear(x, head)
+        if scale != 1.0:
+            scores = self.scale(scores, scale)
+        if soft_cap is not None:
+            scores = self._alike(SoftCap(soft_cap), scores)
+        return scores
+
+    def _alike(self, kind: Kind, x: Buffer, *others: Buffer) -> Buffer:
+        """An operation whose result has the shape of its first input."""
+        return self._append(kind, (x, *others), x.value.rows, x.width)
+
+    def _append(self, kind: Kind, inputs: tuple[Buffer, ...], rows: Rows, width: int) -> Buffer:
+        output = Value(rows, width)
+        self._operations.append(Operation(kind, inputs, output))
+        return whole(output)
+
+
+def _id(weight: Embedding | Linear | Vector) -> int:
+    assert isinstance(weight.handle, int), "weights of another back end"
+    return weight.handle

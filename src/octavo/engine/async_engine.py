@@ -1,0 +1,351 @@
+"""AsyncLLM: an engine for asyncio programs, such as the server.
+
+Owns the way between an event loop and the engine's thread: requests and aborts go over as commands,
+deltas come back with one call per step, text is made on the loop's side. Does not know HTTP.
+
+    engine = AsyncLLM.start(config)      # returns at once, loads in the background
+    await engine.ready()
+    async for output in engine.generate("Hello", SamplingParams()): ...
+    await engine.shutdown(drain_s=5)
+
+All calls come from one event loop. Closing the iterator, or ending the task that reads it, ends the
+request; its blocks are free before the next step is planned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from types import TracebackType
+from typing import Self, TypeVar
+
+from octavo.config.engine import EngineConfig
+from octavo.contracts.delta import FinishReason, TokenDelta
+from octavo.contracts.request import EngineRequest
+from octavo.engine.build import Engine, build_engine
+from octavo.engine.core import EngineCore
+from octavo.engine.detached import EngineListener, EngineThread
+from octavo.engine.health import STALLED_AFTER_S
+from octavo.engine.intake import EncodedPrompt
+from octavo.engine.output import OutputProcessor
+from octavo.engine.output_stream import OutputStream
+from octavo.engine.stats import EngineStats
+from octavo.errors import EngineDeadError, OverloadedError
+from octavo.executor.base import ReportProgress
+from octavo.foundation.clock import Clock, SystemClock
+from octavo.outputs import RequestOutput
+from octavo.prompts import PromptType
+from octavo.sampling_params import SamplingParams
+from octavo.text.tokenizer import Tokenizer
+
+T = TypeVar("T")
+
+LONG_TEXT = 4096  # characters; longer prompts are tokenised off the event loop
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """Where loading stands. The phase is "ready" once requests can be served."""
+
+    phase: str
+    share: float  # of this phase, between 0 and 1
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRequest:
+    """A prompt and its parameters, checked and tokenised, not yet queued."""
+
+    request_id: str  # as the caller named it
+    prompt: EncodedPrompt
+    params: SamplingParams
+    requests: list[EngineRequest]  # one for each choice, with ids of their own
+
+
+class AsyncLLM:
+    """An engine in a thread of its own, used from one event loop."""
+
+    def __init__(
+        self, build: Callable[[ReportProgress], Engine], clock: Clock | None = None
+    ) -> None:
+        """`build` runs in the engine's thread. Most callers want `start`."""
+        self._clock = clock or SystemClock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._outputs: OutputProcessor | None = None
+        self._engine: Engine | None = None
+        self._open: dict[OutputStream, None] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._numbers = count()
+        self._death: BaseException | None = None
+        self._is_draining = False
+        self._progress = LoadProgress("starting", 0.0)
+        self._encoder = ThreadPoolExecutor(1, thread_name_prefix="octavo-encode")
+        listener = EngineListener(self._note_progress, self._post_deltas, self._note_death)
+        self._thread = EngineThread(partial(_build_frozen, build), listener, self._clock)
+
+    @classmethod
+    def start(cls, config: EngineConfig) -> Self:
+        """Begin to load; returns at once. `ready` waits for the end of it."""
+        clock = SystemClock()
+        return cls(lambda report: build_engine(config, clock, report), clock)
+
+    async def ready(self) -> Engine:
+        """Wait until requests can be served; the parts of the engine.
+
+        Raises what loading raised: ModelFileError, DownloadError, ConfigError, DoesNotFitError.
+        """
+        if self._engine is None:
+            engine = await asyncio.wrap_future(self._thread.loaded)
+            self._outputs = OutputProcessor(engine.tokenizer, self._thread.abort, self._clock)
+            self._engine = engine
+        return self._engine
+
+    @property
+    def load_progress(self) -> LoadProgress:
+        """How far loading has come."""
+        return self._progress
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether loading has ended well."""
+        return self._thread.loaded.done() and self._load_error() is None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the engine loads or serves."""
+        return self._thread.is_alive and self._death is None
+
+    @property
+    def errored(self) -> bool:
+        """Whether the engine ended by a fault."""
+        return self._death is not None or self._load_error() is not None
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether `shutdown` has begun: no further request is taken."""
+        return self._is_draining
+
+    @property
+    def num_open_requests(self) -> int:
+        """Requests whose readers have not seen the end."""
+        return len(self._open)
+
+    async def check(
+        self,
+        prompt: PromptType,
+        sampling_params: SamplingParams,
+        request_id: str | None = None,
+        *,
+        priority: int = 0,
+    ) -> CheckedRequest:
+        """Tokenise and check a request; nothing is queued.
+
+        Raises InvalidRequestError that names the field and the limit.
+        """
+        intake = (await self.ready()).intake
+        text = prompt.get("prompt") if isinstance(prompt, dict) else prompt
+        if isinstance(text, str) and len(text) > LONG_TEXT:
+            loop = asyncio.get_running_loop()
+            encoded = await loop.run_in_executor(self._encoder, intake.encode, prompt)
+        else:
+            encoded = intake.encode(prompt)
+        # A number that never comes again: two live requests may carry the same name.
+        name, number = request_id or "request", next(self._numbers)
+        core_id = f"{name}-{number}"
+        requests = intake.requests(core_id, encoded, sampling_params, priority=priority)
+        return CheckedRequest(request_id or core_id, encoded, sampling_params, requests)
+
+    def submit(self, checked: CheckedRequest) -> OutputStream:
+        """Queue a checked request.
+
+        Raises EngineDeadError, OverloadedError.
+        """
+        self._admit()
+        self._use_loop(asyncio.get_running_loop())
+        assert self._outputs is not None, "a checked request comes from a loaded engine"
+        open_stream = partial(
+            self._outputs.open,
+            checked.request_id,
+            checked.prompt,
+            checked.params,
+            checked.requests,
+        )
+        output = OutputStream(open_stream, self._close)
+        self._open[output] = None
+        self._idle.clear()
+        self._thread.add(checked.requests)
+        return output
+
+    async def generate(
+        self,
+        prompt: PromptType,
+        sampling_params: SamplingParams,
+        request_id: str | None = None,
+        *,
+        priority: int = 0,
+    ) -> AsyncIterator[RequestOutput]:
+        """The outputs of one request, in the form that `sampling_params.output_kind` asks for.
+
+        Lower `priority` runs first under the priority policy. Raises InvalidRequestError,
+        RequestFailedError, OverloadedError, EngineDeadError.
+        """
+        checked = await self.check(prompt, sampling_params, request_id, priority=priority)
+        async with self.submit(checked) as outputs:
+            async for output in outputs:
+                yield output
+
+    async def abort(self, request_id: str | Sequence[str]) -> None:
+        """End live requests by name; their readers get a last output with reason "abort"."""
+        names = {request_id} if isinstance(request_id, str) else set(request_id)
+        for output in list(self._open):
+            if output.request_id in names:
+                self._abort(output)
+
+    async def check_health(self) -> None:
+        """Return if the engine loads, waits or gets on with its work.
+
+        Raises EngineDeadError if it has ended, or if a step has been running for minutes.
+        """
+        self._raise_if_dead()
+        age_s = self._thread.heartbeat.step_age_s()
+        if age_s > STALLED_AFTER_S:
+            raise EngineDeadError(f"the engine is stuck: a step has been running for {age_s:.0f} s")
+
+    async def stats(self) -> EngineStats:
+        """Counts and gauges, read between two steps. Raises EngineDeadError."""
+        return await self._call(EngineCore.stats)
+
+    async def reset_prefix_cache(self) -> bool:
+        """Forget all cached blocks; False, and nothing happens, while any request runs."""
+        return await self._call(EngineCore.reset_prefix_cache)
+
+    async def get_tokenizer(self) -> Tokenizer:
+        """The tokenizer of the model."""
+        return (await self.ready()).tokenizer
+
+    async def shutdown(self, drain_s: float = 0.0) -> None:
+        """Take no further request, give live ones `drain_s` seconds, end the rest, stop the thread.
+
+        Readers of requests that are cut off get a last output with reason "abort".
+        """
+        self._is_draining = True
+        if drain_s > 0 and self.is_running:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), drain_s)
+        for output in list(self._open):
+            self._abort(output)
+        self._encoder.shutdown(wait=False, cancel_futures=True)
+        await asyncio.to_thread(self._thread.stop)
+
+    async def __aenter__(self) -> Self:
+        await self.ready()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.shutdown()
+
+    # Calls of the engine's thread
+
+    def _note_progress(self, phase: str, share: float) -> None:
+        self._progress = LoadProgress(phase, share)
+
+    def _post_deltas(self, deltas: list[TokenDelta]) -> None:
+        """One hop to the event loop for the news of a whole step."""
+        self._on_loop(partial(self._take_deltas, deltas))
+
+    def _note_death(self, error: BaseException) -> None:
+        self._death = error
+        self._on_loop(self._fail_readers)
+
+    def _on_loop(self, action: Callable[[], None]) -> None:
+        if self._loop is None:
+            return  # nobody has ever sent a request
+        try:
+            self._loop.call_soon_threadsafe(action)
+        except RuntimeError:  # the loop is closed: there is nobody left to serve
+            self._thread.request_stop()
+
+    # Calls on the event loop
+
+    def _take_deltas(self, deltas: list[TokenDelta]) -> None:
+        assert self._outputs is not None
+        self._outputs.process(deltas)
+
+    def _fail_readers(self) -> None:
+        assert self._outputs is not None
+        self._outputs.fail_all(self._death_notice)
+
+    def _death_notice(self) -> EngineDeadError:
+        notice = EngineDeadError(f"the engine has died: {self._death}")
+        notice.__cause__ = self._death
+        return notice
+
+    def _load_error(self) -> BaseException | None:
+        loaded = self._thread.loaded
+        return loaded.exception() if loaded.done() else None
+
+    def _raise_if_dead(self) -> None:
+        if self._death is not None:
+            raise self._death_notice()
+        load_error = self._load_error()
+        if load_error is not None:
+            raise EngineDeadError(f"the engine could not be loaded: {load_error}") from load_error
+        if not self._thread.is_alive:
+            raise EngineDeadError("the engine has been shut down")
+
+    def _admit(self) -> None:
+        """Whether one more request may be queued now. A bound on waiting requests belongs here."""
+        self._raise_if_dead()
+        if self._is_draining:
+            raise OverloadedError("the engine is shutting down and takes no further request")
+
+    def _use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._loop is not loop:
+            if self._open:
+                raise RuntimeError("an AsyncLLM serves one event loop at a time")
+            self._loop = loop
+
+    def _abort(self, output: OutputStream) -> None:
+        """End a request; its reader finds the last output."""
+        self._end_in_core(output)
+        if not output.stream.is_finished:
+            output.stream.end("abort")
+
+    def _close(self, output: OutputStream) -> None:
+        """The reader has gone, or has seen the end."""
+        self._end_in_core(output)
+        self._open.pop(output, None)
+        if not self._open:
+            self._idle.set()
+
+    def _end_in_core(self, output: OutputStream, reason: FinishReason = "abort") -> None:
+        assert self._outputs is not None
+        self._outputs.close(output.stream, reason)
+
+    async def _call(self, action: Callable[[EngineCore], T]) -> T:
+        await self.ready()
+        return await asyncio.wrap_future(self._thread.call(action))
+
+
+def _build_frozen(build: Callable[[ReportProgress], Engine], report: ReportProgress) -> Engine:
+    """Build, then take everything that lives now out of the garbage collector's sight.
+
+    What a loaded engine consists of stays until the end; a full collection over it would stop all
+    requests for tens of milliseconds.
+    """
+    engine = build(report)
+    gc.collect()
+    gc.freeze()
+    report("ready", 1.0)
+    return engine

@@ -1,0 +1,173 @@
+"""Build: EngineConfig -> the parts of a running engine, joined.
+
+Owns the order of loading: the checkpoint is understood first, then the tokenizer is made in a
+thread of its own while the executor reads the weights. Does not know who will drive the engine.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from octavo.config.engine import EngineConfig, ModelConfig
+from octavo.config.model_facts import ModelFacts
+from octavo.contracts.kv_plan import MemoryPlan
+from octavo.engine.core import EngineCore
+from octavo.engine.intake import Intake, IntakeLimits
+from octavo.errors import InvalidRequestError
+from octavo.executor.base import Executor, ReportProgress
+from octavo.foundation.clock import Clock
+from octavo.foundation.registry import Registry
+from octavo.sampling_params import SamplingParams
+from octavo.text.tokenizer import Tokenizer, tokenizer_from_folder
+from octavo.weights.checkpoint import Checkpoint
+from octavo.weights.progress import OnProgress, PullProgress
+from octavo.weights.source import open_checkpoint
+
+logger = logging.getLogger(__name__)
+
+# Imported when a model is loaded: it brings the native library.
+EXECUTORS: Registry[type[Any]] = Registry(
+    "executor", {"inline": "octavo.executor.inline:InlineExecutor"}
+)
+# Names in generation_config.json that mean a field of SamplingParams by another name.
+RENAMED = {"max_new_tokens": "max_tokens"}
+NO_GENERATION_CONFIG = ("octavo", "vllm")  # values of the option that mean "none"
+
+
+class DescribedModel(Protocol):
+    """The part of a checkpoint that says what the model is."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def facts(self) -> ModelFacts: ...
+
+    @property
+    def chat_template(self) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """A loaded engine, ready for whoever drives it."""
+
+    name: str  # of the model, for people
+    config: EngineConfig
+    facts: ModelFacts
+    tokenizer: Tokenizer
+    chat_template: str | None
+    core: EngineCore
+    intake: Intake
+    default_sampling: Mapping[str, float | int]  # SamplingParams fields that the model asks for
+
+    @property
+    def memory_plan(self) -> MemoryPlan:
+        """How memory was divided."""
+        return self.core.memory_plan
+
+    @property
+    def max_model_len(self) -> int:
+        """Longest sequence, prompt and answer together."""
+        return self.core.memory_plan.max_model_len
+
+
+def build_engine(config: EngineConfig, clock: Clock, report: ReportProgress) -> Engine:
+    """Find the model, load it, start the executor.
+
+    Raises ModelFileError, DownloadError, DoesNotFitError or ConfigError.
+    """
+    model = config.model
+    checkpoint = open_checkpoint(
+        model.model, revision=model.revision, on_progress=_download_reporter(report)
+    )
+    with ThreadPoolExecutor(1, thread_name_prefix="octavo-tokenizer") as helper:
+        tokenizer = helper.submit(_load_tokenizer, model, checkpoint)
+        executor = EXECUTORS.load("inline")(config, checkpoint)
+        core = start_core(config, executor, clock, report)
+        try:
+            return assemble(config, core, checkpoint, tokenizer.result(), clock)
+        except BaseException:
+            core.stop()
+            raise
+
+
+def start_core(
+    config: EngineConfig, executor: Executor, clock: Clock, report: ReportProgress
+) -> EngineCore:
+    """A core on a started executor; the executor is stopped again if that fails."""
+    try:
+        return EngineCore.start(config.scheduler, config.cache, executor, clock, report)
+    except BaseException:
+        executor.stop()
+        raise
+
+
+def assemble(
+    config: EngineConfig,
+    core: EngineCore,
+    checkpoint: DescribedModel,
+    tokenizer: Tokenizer,
+    clock: Clock,
+) -> Engine:
+    """The engine around a core that has been started."""
+    facts = checkpoint.facts
+    eos = [*facts.eos_token_ids, tokenizer.eos_token_id]
+    limits = IntakeLimits(
+        vocab_size=facts.vocab_size,
+        max_model_len=core.memory_plan.max_model_len,
+        kv_plan=core.memory_plan.kv,
+        scheduler=config.scheduler,
+        max_logprobs=config.model.max_logprobs,
+        eos_token_ids=tuple(dict.fromkeys(id_ for id_ in eos if id_ is not None)),
+    )
+    return Engine(
+        name=checkpoint.name,
+        config=config,
+        facts=facts,
+        tokenizer=tokenizer,
+        chat_template=checkpoint.chat_template,
+        core=core,
+        intake=Intake(tokenizer, limits, seed=config.model.seed, clock=clock),
+        default_sampling=_default_sampling(config.model, facts),
+    )
+
+
+def _load_tokenizer(model: ModelConfig, checkpoint: Checkpoint) -> Tokenizer:
+    """The checkpoint's own tokenizer, or the one that the user named."""
+    if model.tokenizer is None:
+        return checkpoint.load_tokenizer()
+    folder = Path(model.tokenizer).expanduser()
+    if folder.is_dir():
+        return tokenizer_from_folder(folder)
+    return open_checkpoint(model.tokenizer).load_tokenizer()
+
+
+def _default_sampling(model: ModelConfig, facts: ModelFacts) -> dict[str, float | int]:
+    """What generation_config.json asks for, without the values that no request could carry."""
+    if model.generation_config in NO_GENERATION_CONFIG:
+        return {}
+    defaults = {}
+    for name, value in facts.generation_defaults.items():
+        field = RENAMED.get(name, name)
+        try:
+            SamplingParams(**{field: value})
+        except InvalidRequestError as error:
+            logger.warning("generation_config.json is ignored where it is wrong: %s", error)
+        else:
+            defaults[field] = value
+    return defaults
+
+
+def _download_reporter(report: ReportProgress) -> OnProgress:
+    """Bytes of a download as a share of a phase."""
+
+    def on_progress(progress: PullProgress) -> None:
+        total = progress.total_bytes
+        report(progress.phase, min(1.0, progress.done_bytes / total) if total else 0.0)
+
+    return on_progress

@@ -1,0 +1,162 @@
+"""Fan out: one prompt with `n` choices is `n` core requests, and one stream of outputs again.
+
+Owns the answer of one prompt while it grows: the choices by index, what they share, and whether
+there is news for whoever reads. News that nobody has taken yet merges, so a slow reader costs no
+memory beyond the answer itself. Does not know threads or event loops: `on_news` is called, once,
+when news comes in after the last was taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from octavo.contracts.delta import FinishReason, TokenDelta
+from octavo.contracts.step import TokenLogprobs
+from octavo.engine.choice import Choice
+from octavo.engine.intake import EncodedPrompt
+from octavo.errors import OctavoError, RequestFailedError
+from octavo.outputs import PromptLogprobs, RequestMetrics, RequestOutput, by_token
+from octavo.sampling_params import RequestOutputKind, SamplingParams
+
+
+class RequestStream:
+    """The growing answer to one prompt."""
+
+    __slots__ = (
+        "_decode",
+        "_has_news",
+        "_kind",
+        "_num_cached_tokens",
+        "_num_open",
+        "_prompt_entries",
+        "_prompt_logprobs",
+        "choices",
+        "core_ids",
+        "error",
+        "metrics",
+        "on_news",
+        "params",
+        "prompt",
+        "request_id",
+    )
+
+    def __init__(  # noqa: PLR0913 - one keyword per property
+        self,
+        request_id: str,
+        prompt: EncodedPrompt,
+        params: SamplingParams,
+        choices: list[Choice],
+        *,
+        core_ids: list[str],
+        decode: Callable[[int], str] | None,
+        on_news: Callable[[RequestStream], None],
+        kind: RequestOutputKind | None = None,
+        metrics: RequestMetrics | None = None,
+    ) -> None:
+        """`core_ids` are parallel to `choices`. `kind` overrides the one in `params`."""
+        self.request_id = request_id
+        self.prompt = prompt
+        self.params = params
+        self.choices = choices
+        self.core_ids = core_ids
+        self.on_news = on_news
+        self.metrics = metrics
+        self.error: OctavoError | None = None
+        self._decode = decode
+        self._kind = kind or params.output_kind
+        self._num_open = len(choices)
+        self._has_news = False
+        self._num_cached_tokens: int | None = None
+        self._prompt_entries: list[TokenLogprobs] | None = (
+            None if params.prompt_logprobs is None else []
+        )
+        self._prompt_logprobs: PromptLogprobs | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing will be added any more; news may still be waiting to be taken."""
+        return self._num_open == 0
+
+    def push(self, choice: Choice, delta: TokenDelta, now_s: float) -> bool:
+        """Take in the news of one choice. True when the core must be told to end it."""
+        if delta.finish_reason == "error" and delta.error is not None:
+            self.fail(RequestFailedError(delta.error))
+            return False
+        if choice.index == 0:
+            self._note_prompt(delta)
+        if not delta.token_ids and delta.finish_reason is None:
+            return False
+        if self.metrics is not None:
+            self._note_times(self.metrics, len(delta.token_ids), now_s)
+        ended_here = choice.push(delta)
+        if choice.is_finished:
+            self._num_open -= 1
+        if self._num_open == 0 or self._kind is not RequestOutputKind.FINAL_ONLY:
+            self._tell()
+        return ended_here
+
+    def end(self, reason: FinishReason) -> None:
+        """Finish all choices that still run."""
+        for choice in self.choices:
+            if not choice.is_finished:
+                choice.end(reason)
+        self._num_open = 0
+        self._tell()
+
+    def fail(self, error: OctavoError) -> None:
+        """Nothing follows; the next `take` raises `error`."""
+        self.error = error
+        self.end("error")
+
+    def take(self) -> RequestOutput | None:
+        """An output with all news since the last, None while there is none.
+
+        Raises RequestFailedError or EngineDeadError if the request could not be served.
+        """
+        if self.error is not None:
+            raise self.error
+        if not self._has_news:
+            return None
+        self._has_news = False
+        return self.output()
+
+    def output(self) -> RequestOutput:
+        """The state as it is; for DELTA, what is new."""
+        choices = self.choices
+        if self._kind is RequestOutputKind.DELTA and len(choices) > 1:
+            choices = [choice for choice in choices if choice.has_news]
+        return RequestOutput(
+            self.request_id,
+            self.prompt.text,
+            self.prompt.token_ids,
+            self._prompt_logprobs_so_far(),
+            [choice.take(self._kind) for choice in choices],
+            self._num_open == 0,
+            self.metrics,
+            self._num_cached_tokens,
+        )
+
+    def _tell(self) -> None:
+        if not self._has_news:
+            self._has_news = True
+            self.on_news(self)
+
+    def _note_prompt(self, delta: TokenDelta) -> None:
+        if self._num_cached_tokens is None or delta.num_cached_tokens:
+            self._num_cached_tokens = delta.num_cached_tokens
+        if self._prompt_entries is not None and delta.prompt_logprobs:
+            self._prompt_entries += delta.prompt_logprobs
+
+    def _note_times(self, metrics: RequestMetrics, num_tokens: int, now_s: float) -> None:
+        if num_tokens:
+            metrics.last_token_s = now_s
+            metrics.num_generation_tokens += num_tokens
+            if metrics.first_token_s is None:
+                metrics.first_token_s = now_s
+
+    def _prompt_logprobs_so_far(self) -> PromptLogprobs | None:
+        """Complete with the first token; decoded once."""
+        if self._prompt_entries is not None and self._prompt_logprobs is None:
+            entries = (by_token(entry, self._decode) for entry in self._prompt_entries)
+            self._prompt_logprobs = [None, *entries]
+        return self._prompt_logprobs

@@ -1,0 +1,130 @@
+"""Output: token deltas of a step -> text and news of each request.
+
+Owns the table of live core requests on the front end's side. A found stop string ends its request
+here first; the core is told afterwards and stays silent about it. Does not know who reads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from octavo.contracts.delta import FinishReason, TokenDelta
+from octavo.contracts.request import EngineRequest
+from octavo.engine.choice import Choice
+from octavo.engine.fan_out import RequestStream
+from octavo.engine.intake import EncodedPrompt
+from octavo.errors import OctavoError, RequestFailedError
+from octavo.foundation.clock import Clock
+from octavo.outputs import RequestMetrics
+from octavo.sampling_params import RequestOutputKind, SamplingParams
+from octavo.text.detokenizer import IncrementalDetokenizer
+from octavo.text.stop_strings import StopStringMatcher
+from octavo.text.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+AbortInCore = Callable[[Sequence[str], FinishReason], None]
+"""Ends core requests silently."""
+
+
+class OutputProcessor:
+    """Deltas in, news out. One thread makes all calls."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, abort: AbortInCore, clock: Clock, *, keeps_metrics: bool = False
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._abort = abort
+        self._clock = clock
+        self._keeps_metrics = keeps_metrics
+        self._live: dict[str, tuple[RequestStream, Choice]] = {}
+
+    def open(
+        self,
+        request_id: str,
+        prompt: EncodedPrompt,
+        params: SamplingParams,
+        requests: Sequence[EngineRequest],
+        on_news: Callable[[RequestStream], None],
+        *,
+        kind: RequestOutputKind | None = None,
+    ) -> RequestStream:
+        """The stream that will gather the answers to `requests`, one for each choice."""
+        decode = self._tokenizer.token_of if params.detokenize else None
+        stream = RequestStream(
+            request_id,
+            prompt,
+            params,
+            [self._choice(index, prompt, params, decode) for index in range(len(requests))],
+            core_ids=[request.request_id for request in requests],
+            decode=decode,
+            on_news=on_news,
+            kind=kind,
+            metrics=RequestMetrics(requests[0].arrival_s) if self._keeps_metrics else None,
+        )
+        for core_id, choice in zip(stream.core_ids, stream.choices, strict=True):
+            assert core_id not in self._live, core_id
+            self._live[core_id] = (stream, choice)
+        return stream
+
+    @property
+    def num_live(self) -> int:
+        """Core requests whose end has not been seen."""
+        return len(self._live)
+
+    def process(self, deltas: list[TokenDelta]) -> None:
+        """Hand the news of one step to their streams. Deltas of ended requests are dropped."""
+        live = self._live
+        now_s = self._clock.now_s() if self._keeps_metrics else 0.0
+        ended: list[str] = []
+        for delta in deltas:
+            entry = live.get(delta.request_id)
+            if entry is None:
+                continue
+            stream, choice = entry
+            try:
+                if stream.push(choice, delta, now_s):
+                    ended.append(delta.request_id)
+            except Exception as error:  # border: this request ends, the others go on
+                logger.exception("request failed while its text was made")
+                stream.fail(RequestFailedError(f"internal error: {error}"))
+            if stream.error is not None:
+                self.close(stream)
+            elif choice.is_finished:
+                del live[delta.request_id]
+        if ended:
+            self._abort(ended, "stop")
+
+    def close(self, stream: RequestStream, reason: FinishReason = "abort") -> None:
+        """Forget a stream; what still runs of it is ended in the core, without further news."""
+        running = [core_id for core_id in stream.core_ids if self._live.pop(core_id, None)]
+        if running:
+            self._abort(running, reason)
+
+    def fail_all(self, make_error: Callable[[], OctavoError]) -> None:
+        """Every live stream ends with an error of its own; the core is not told, it is gone."""
+        streams = {id(stream): stream for stream, _ in self._live.values()}
+        self._live.clear()
+        for stream in streams.values():
+            stream.fail(make_error())
+
+    def _choice(
+        self,
+        index: int,
+        prompt: EncodedPrompt,
+        params: SamplingParams,
+        decode: Callable[[int], str] | None,
+    ) -> Choice:
+        if not params.detokenize:
+            return Choice(index, params, None, None, decode)
+        detokenizer = IncrementalDetokenizer(
+            self._tokenizer,
+            prompt.token_ids,
+            skip_special_tokens=params.skip_special_tokens,
+            spaces_between_special_tokens=params.spaces_between_special_tokens,
+        )
+        matcher = None
+        if params.stop_strings:
+            matcher = StopStringMatcher(params.stop_strings, params.include_stop_str_in_output)
+        return Choice(index, params, detokenizer, matcher, decode)

@@ -1,0 +1,78 @@
+"""OutputStream: the outputs of one request, as an async iterator.
+
+Owns the wait for news and the promise that leaving early aborts. Does not know threads: news is
+announced on the event loop that reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from octavo.engine.fan_out import RequestStream
+from octavo.outputs import RequestOutput
+
+
+class OutputStream:
+    """Yields outputs until the request is finished. Close it, or use it in `async with`.
+
+    A reader that is slow gets the news of several steps in one output.
+    """
+
+    def __init__(
+        self,
+        open_stream: Callable[[Callable[[RequestStream], None]], RequestStream],
+        close: Callable[[OutputStream], None],
+    ) -> None:
+        """`open_stream` takes whom to call when there is news; `close` is called once."""
+        self._waiter: asyncio.Future[None] | None = None
+        self._is_over = False
+        self._close = close
+        self.stream = open_stream(self._wake)
+
+    @property
+    def request_id(self) -> str:
+        """The request's name, as its caller gave it."""
+        return self.stream.request_id
+
+    def close(self) -> None:
+        """Abort what still runs. May be called twice."""
+        if not self._is_over:
+            self._is_over = True
+            self._close(self)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> RequestOutput:
+        if self._is_over:
+            raise StopAsyncIteration
+        while True:
+            try:
+                output = self.stream.take()
+            except BaseException:
+                self.close()
+                raise
+            if output is not None:
+                if output.finished:
+                    self.close()
+                return output
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _wake(self, _: RequestStream) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,0 +1,158 @@
+"""SyncEngine: an engine that runs in its caller's thread, one step at a time.
+
+Owns the loop of `LLM.generate`, and the calls of those who step by hand (vLLM's LLMEngine names).
+Does not know asyncio. One thread at a time; `run` makes others wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from octavo.contracts.delta import FinishReason
+from octavo.contracts.request import EngineRequest
+from octavo.engine.build import Engine
+from octavo.engine.fan_out import RequestStream
+from octavo.engine.intake import EncodedPrompt
+from octavo.engine.output import OutputProcessor
+from octavo.engine.progress import ProgressLine
+from octavo.errors import InvalidRequestError
+from octavo.foundation.clock import Clock
+from octavo.outputs import RequestOutput
+from octavo.prompts import PromptType
+from octavo.sampling_params import RequestOutputKind, SamplingParams
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One checked prompt with its core requests, not yet added."""
+
+    request_id: str
+    prompt: EncodedPrompt
+    params: SamplingParams
+    requests: list[EngineRequest]
+
+
+class SyncEngine:
+    """Adds requests, steps, hands out outputs."""
+
+    def __init__(self, engine: Engine, clock: Clock, *, keeps_metrics: bool = False) -> None:
+        self.engine = engine
+        self._clock = clock
+        self._outputs = OutputProcessor(
+            engine.tokenizer, self._abort_in_core, clock, keeps_metrics=keeps_metrics
+        )
+        self._streams: dict[str, RequestStream] = {}  # of `add_request`, live ones by id
+        self._news: list[RequestStream] = []
+        self._numbers = count()
+        self._lock = threading.Lock()
+
+    def check(self, prompt: PromptType, params: SamplingParams, *, priority: int = 0) -> Job:
+        """Tokenise and check one prompt; nothing starts yet.
+
+        Raises InvalidRequestError.
+        """
+        encoded = self.engine.intake.encode(prompt)
+        request_id = str(next(self._numbers))
+        requests = self.engine.intake.requests(request_id, encoded, params, priority=priority)
+        return Job(request_id, encoded, params, requests)
+
+    def add_request(
+        self, request_id: str, prompt: PromptType, params: SamplingParams, *, priority: int = 0
+    ) -> None:
+        """Start one request; `step` hands out its outputs.
+
+        Raises InvalidRequestError, also for an id that is live.
+        """
+        if request_id in self._streams:
+            raise InvalidRequestError(f"request_id {request_id!r} is live", param="request_id")
+        job = self.check(prompt, params, priority=priority)
+        stream = self._open(request_id, job, self._news.append, params.output_kind)
+        self._streams[request_id] = stream
+        self._add(stream, job)
+
+    def abort_request(self, request_ids: str | Iterable[str]) -> None:
+        """End requests without further output. Unknown ids are skipped."""
+        for request_id in [request_ids] if isinstance(request_ids, str) else request_ids:
+            stream = self._streams.get(request_id)
+            if stream is not None:
+                del self._streams[request_id]
+                self._outputs.close(stream)
+
+    def has_unfinished_requests(self) -> bool:
+        """Whether `step` would hand out anything, now or later."""
+        return bool(self._streams)
+
+    def step(self) -> list[RequestOutput]:
+        """Run one step; an output for each request that has news."""
+        self._outputs.process(self.engine.core.step())
+        outputs = [self._output_of(stream) for stream in self._news]
+        self._news.clear()
+        for output in outputs:
+            if output.finished:
+                del self._streams[output.request_id]
+        return outputs
+
+    def run(self, jobs: Sequence[Job], *, shows_progress: bool = False) -> list[RequestOutput]:
+        """Answer all jobs; the final outputs in the order of the jobs.
+
+        Leaving early by any exception ends what still runs.
+        """
+        with self._lock:
+            progress = ProgressLine(len(jobs), self._clock) if shows_progress else None
+            running: dict[RequestStream, int] = {}
+            outputs: dict[int, RequestOutput] = {}
+            finished: list[RequestStream] = []
+            try:
+                for place, job in enumerate(jobs):
+                    kind = RequestOutputKind.FINAL_ONLY
+                    stream = self._open(job.request_id, job, finished.append, kind)
+                    running[stream] = place
+                    self._add(stream, job)
+                while running:
+                    self._outputs.process(self.engine.core.step())
+                    for stream in finished:
+                        output = self._output_of(stream)
+                        outputs[running.pop(stream)] = output
+                        if progress is not None:
+                            progress.advance(sum(len(c.token_ids) for c in output.outputs))
+                    finished.clear()
+            finally:
+                for stream in running:
+                    self._outputs.close(stream)
+                if progress is not None:
+                    progress.close()
+            return [outputs[place] for place in range(len(jobs))]
+
+    def _open(
+        self,
+        request_id: str,
+        job: Job,
+        on_news: Callable[[RequestStream], None],
+        kind: RequestOutputKind,
+    ) -> RequestStream:
+        return self._outputs.open(
+            request_id, job.prompt, job.params, job.requests, on_news, kind=kind
+        )
+
+    def _add(self, stream: RequestStream, job: Job) -> None:
+        try:
+            for request in job.requests:
+                self.engine.core.add_request(request)
+        except BaseException:
+            self._outputs.close(stream)
+            raise
+
+    def _output_of(self, stream: RequestStream) -> RequestOutput:
+        if stream.error is not None:
+            logger.error("request %s failed: %s", stream.request_id, stream.error)
+        return stream.output()
+
+    def _abort_in_core(self, request_ids: Sequence[str], reason: FinishReason) -> None:
+        for request_id in request_ids:
+            self.engine.core.abort(request_id, reason=reason, silent=True)

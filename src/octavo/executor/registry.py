@@ -1,0 +1,14 @@
+"""Where a model can run: name of the back end -> class of its runner, imported when asked for."""
+
+from __future__ import annotations
+
+from octavo.foundation.registry import Registry
+from octavo.runner.base import Runner
+
+RUNNERS: Registry[type[Runner]] = Registry(
+    "backend",
+    {
+        "native": "octavo.runner.native_runner:NativeRunner",
+        "torch": "octavo.runner.torch_runner:TorchRunner",
+    },
+)

@@ -1,0 +1,155 @@
+"""NativeRunner: step plans on the native back end.
+
+Owns the order in which a model comes to life here: ask for weights, record, optimise, place, pack,
+allocate. A step is one call into C++, which keeps the rows, runs the program and samples.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from octavo import _native
+from octavo.backends.native.passes import optimise
+from octavo.backends.native.placement import Placement, place
+from octavo.backends.native.program import build_program, kv_layers
+from octavo.backends.native.recorder import record
+from octavo.backends.native.sampling import native_spec
+from octavo.backends.native.weights import NativeWeights
+from octavo.config.engine import EngineConfig
+from octavo.contracts.kv_plan import MemoryPlan
+from octavo.contracts.step import NewRow, StepPlan, StepResult, TokenLogprobs
+from octavo.errors import ConfigError
+from octavo.foundation import env
+from octavo.foundation.machine import cpu_count
+from octavo.models.registry import model_class
+from octavo.runner.base import MemoryNeeds, ReportProgress
+from octavo.weights.checkpoint import Checkpoint, WeightType
+
+logger = logging.getLogger(__name__)
+
+_FLOAT_TYPES = {
+    "float32": WeightType.F32,
+    "bfloat16": WeightType.BF16,
+    "float16": WeightType.F16,
+}
+_AUTO_KV_TYPE = WeightType.BF16
+# Logits are made for so many rows at a time: enough to run the output matrix at full speed, few
+# enough that prompt logprobs of a long prompt do not need a gigabyte.
+_LOGIT_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """A program and the memory that it needs, for one context length."""
+
+    program: _native.Program
+    placement: Placement
+
+
+class NativeRunner:
+    """A `Runner` on the CPU."""
+
+    def __init__(self, config: EngineConfig, checkpoint: Checkpoint) -> None:
+        self._facts = checkpoint.facts
+        self._scheduler = config.scheduler
+        self._block_size = config.cache.block_size
+        self._kv_type = _FLOAT_TYPES.get(config.cache.kv_cache_dtype, _AUTO_KV_TYPE)
+        self._num_threads = config.model.threads or cpu_count()
+        self._kernels = _chosen_kernels()
+        self._weights = NativeWeights(checkpoint.tensors, _FLOAT_TYPES.get(config.model.dtype))
+        asked_len = config.model.max_model_len or 0
+        self._longest = asked_len if asked_len > 0 else self._facts.max_position
+        self._draft = self._lay_out(self._longest)  # the same size for every context length
+        self._session: _native.Session | None = None
+        self.native_seconds = 0.0  # spent in native steps so far
+
+    @property
+    def needs(self) -> MemoryNeeds:
+        """See `Runner`."""
+        return MemoryNeeds(
+            weights_bytes=self._weights.num_bytes,
+            workspace_bytes=_native.Forward.workspace_bytes(
+                self._draft.program,
+                self._kernels,
+                self._num_threads,
+                max_rows=self._scheduler.max_num_seqs,
+                max_len=self._longest,
+            ),
+            bytes_per_block=_native.KvPool.bytes_per_block(
+                self._kv_type, self._block_size, kv_layers(self._draft.placement)
+            ),
+        )
+
+    def allocate(self, plan: MemoryPlan, report: ReportProgress) -> None:
+        """See `Runner`."""
+        layout = self._lay_out(plan.max_model_len)
+        threads = _native.ThreadPool(self._num_threads, pin=self._num_threads == cpu_count())
+        self._weights.load(threads, lambda share: report("weights", share))
+        unused = self._weights.unused_names
+        if unused:
+            logger.info("%d tensors of the model file are not used: %s", len(unused), unused[:8])
+        kv = _native.KvPool(
+            self._kv_type, plan.kv.num_blocks, plan.kv.block_size, kv_layers(layout.placement)
+        )
+        max_rows, max_len = self._scheduler.max_num_seqs, plan.max_model_len
+        forward = _native.Forward(
+            layout.program, self._kernels, threads, kv, max_rows=max_rows, max_len=max_len
+        )
+        self._session = _native.Session(forward, max_rows=max_rows, max_len=max_len)
+        logger.info("native back end: %s, %d threads", self._kernels.name, self._num_threads)
+
+    def run(self, plan: StepPlan) -> StepResult:
+        """See `Runner`."""
+        assert self._session is not None, "allocate() comes before run(), close() after it"
+        sampled, logprobs, prompt_logprobs, errors, seconds = self._session.step(
+            plan.freed_rows,
+            [_native_row(entry) for entry in plan.new_rows],
+            plan.appended_rows,
+            plan.appended_block_ids,
+            plan.copy_from,
+            plan.copy_to,
+            plan.rows,
+            plan.num_tokens,
+            plan.samples,
+        )
+        self.native_seconds += seconds
+        result = StepResult(step_id=plan.step_id, sampled=sampled)
+        if logprobs:
+            result.logprobs = {row: TokenLogprobs(*entry) for row, entry in logprobs}
+        for row, entry in prompt_logprobs:
+            result.prompt_logprobs.setdefault(row, []).append(TokenLogprobs(*entry))
+        if errors:
+            result.errors = dict(errors)
+        return result
+
+    def close(self) -> None:
+        """See `Runner`."""
+        self._session = None
+
+    def _lay_out(self, max_model_len: int) -> _Layout:
+        model = model_class(self._facts.architecture)(self._facts, self._weights, max_model_len)
+        size = {
+            "max_tokens": self._scheduler.max_num_batched_tokens,
+            "wanted_rows": min(_LOGIT_ROWS, self._scheduler.max_num_batched_tokens),
+        }
+        placement = place(optimise(record(model)), **size)
+        return _Layout(build_program(placement, self._weights.native, **size), placement)
+
+
+def _chosen_kernels() -> _native.Kernels:
+    try:
+        return _native.find_kernels(env.value(env.CPU_ISA) or "")
+    except ValueError as error:
+        raise ConfigError(f"{env.CPU_ISA.name}: {error}") from None
+
+
+def _native_row(entry: NewRow) -> _native.NewRow:
+    return _native.NewRow(
+        entry.row,
+        entry.token_ids,
+        entry.num_prompt_tokens,
+        entry.num_computed_tokens,
+        entry.block_ids,
+        native_spec(entry.sampling),
+    )

@@ -1,0 +1,265 @@
+"""A tokenizer from the metadata of a GGUF file.
+
+Owns the meaning of the `tokenizer.ggml.*` keys: byte-level BPE (`gpt2`) and SentencePiece BPE
+(`llama`). A file holds the vocabulary, not a tokenizer: what a tokenizer.json would say besides is
+known by the name of the pre-tokenizer (`pre_tokenizers.py`) or recovered from scores.
+Does not know: where the metadata come from.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import TypeVar
+
+import tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers
+
+from octavo.errors import CorruptFileError, UnsupportedModelError
+from octavo.text.pre_tokenizers import word_rule
+from octavo.text.spelling import BYTE_TOKEN, SPACE_MARK
+from octavo.text.tokenizer import Frame, Tokenizer
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+KEY = "tokenizer.ggml."
+NUM_BYTE_TOKENS = 256
+# GGUF key of a token's id -> the name chat templates use.
+NAMED_KEYS = {
+    "bos_token_id": "bos_token",
+    "eos_token_id": "eos_token",
+    "unknown_token_id": "unk_token",
+    "seperator_token_id": "sep_token",  # the format's own spelling
+    "padding_token_id": "pad_token",
+    "cls_token_id": "cls_token",
+    "mask_token_id": "mask_token",
+}
+
+
+class TokenKind(IntEnum):
+    """`tokenizer.ggml.token_type`."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+def tokenizer_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
+    """Build the tokenizer that a GGUF file describes.
+
+    Raises UnsupportedModelError for a kind of vocabulary or pre-tokenizer that is not known,
+    CorruptFileError for lists that are missing or contradict each other.
+    """
+    return _GgufVocabulary(metadata).build()
+
+
+class _GgufVocabulary:
+    """The keys of one file, checked."""
+
+    def __init__(self, metadata: Mapping[str, object]) -> None:
+        self._metadata = metadata
+        self.tokens = _named_tokens(self._list("tokens", str))
+        self.ids = {token: id_ for id_, token in enumerate(self.tokens)}
+        if len(self.ids) != len(self.tokens):
+            twice = next(token for id_, token in enumerate(self.tokens) if self.ids[token] != id_)
+            raise CorruptFileError(f"{KEY}tokens holds {twice!r} twice")
+        kinds = self._list("token_type", int, optional=True)
+        self.kinds: Sequence[int] = kinds or [TokenKind.NORMAL] * len(self.tokens)
+        self._check_length("token_type", self.kinds)
+        self._ids_by_kind = _grouped(self.kinds)
+
+    def build(self) -> Tokenizer:
+        """The tokenizer."""
+        model = self._metadata.get(KEY + "model")
+        builders: dict[object, Callable[[], tuple[tokenizers.Tokenizer, bool]]] = {
+            "gpt2": self._byte_level,
+            "llama": self._sentencepiece,
+        }
+        if model not in builders:
+            known = ", ".join(sorted(map(str, builders)))
+            raise UnsupportedModelError(
+                f"{KEY}model is {model!r}, a kind of tokenizer that is not supported. "
+                f"Supported: {known}"
+            )
+        library, adds_bos = builders[model]()
+        self._add_whole_tokens(library)
+        named = self._named_token_ids()
+        special = set(self._ids_of(TokenKind.CONTROL, TokenKind.UNKNOWN))
+        return Tokenizer(
+            library,
+            named_tokens={name: self.tokens[id_] for name, id_ in named.items()},
+            special_ids=special | set(named.values()),
+            frame=self._frame(named, adds_bos),
+        )
+
+    def _byte_level(self) -> tuple[tokenizers.Tokenizer, bool]:
+        """Byte-level BPE: merges are in the file, the cutting of words is known by name."""
+        name = self._metadata.get(KEY + "pre")
+        if not isinstance(name, str):
+            logger.warning("the file has no %spre; words are cut by the rule `default`", KEY)
+            name = "default"
+        rule = word_rule(name)
+        merges = [_halves(merge) for merge in self._list("merges", str)]
+        model = _bpe(vocab=self.ids, merges=merges, ignore_merges=rule.ignores_merges)
+        library = tokenizers.Tokenizer(model)
+        normalizer = rule.normalizer()
+        if normalizer is not None:
+            library.normalizer = normalizer
+        library.pre_tokenizer = rule.pre_tokenizer()
+        library.decoder = decoders.ByteLevel()
+        return library, rule.adds_bos
+
+    def _sentencepiece(self) -> tuple[tokenizers.Tokenizer, bool]:
+        """SentencePiece BPE: the file has scores, from which the merges follow."""
+        scores = self._list("scores", float)
+        self._check_length("scores", scores)
+        unknown = self._id("unknown_token_id")
+        model = _bpe(
+            vocab=self.ids,
+            merges=self._merges_by_score(scores),
+            unk_token=None if unknown is None else self.tokens[unknown],
+            fuse_unk=True,
+            byte_fallback=self._has_all_bytes(),
+        )
+        library = tokenizers.Tokenizer(model)
+        space = normalizers.Replace(" ", SPACE_MARK)
+        parts = [decoders.Replace(SPACE_MARK, " "), decoders.ByteFallback(), decoders.Fuse()]
+        if self._flag("add_space_prefix", default=True):
+            # Every stretch of text between special tokens gets the space, as in llama.cpp and in the
+            # tokenizer.json of Llama 2.
+            library.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE_MARK), space])
+            parts.append(decoders.Strip(" ", 1, 0))
+        else:
+            library.normalizer = space
+        library.decoder = decoders.Sequence(parts)
+        return library, True
+
+    def _merges_by_score(self, scores: Sequence[float]) -> list[tuple[str, str]]:
+        """Each way of putting a token together from two others, best token first.
+
+        SentencePiece merges the neighbours whose union has the best score; a merge list in order of
+        that score does the same. Only ordinary tokens take part: text that spells the name of a
+        control or byte token is not that token.
+        Ways of one token are ordered longest left part first, as in Hugging Face's converters.
+        """
+        ordinary = self._ids_of(TokenKind.NORMAL)
+        ids = sorted(ordinary, key=lambda id_: -scores[id_])  # stable: ties in order of id
+        tokens = [self.tokens[id_] for id_ in ids]
+        known = set(tokens)
+        return [
+            (left, right)
+            for token in tokens
+            for cut in range(len(token) - 1, 0, -1)
+            if (right := token[cut:]) in known and (left := token[:cut]) in known
+        ]
+
+    def _has_all_bytes(self) -> bool:
+        """Whether any text can be spelled in single bytes."""
+        names = {self.tokens[id_] for id_ in self._ids_of(TokenKind.BYTE)}
+        return len([name for name in names if BYTE_TOKEN.fullmatch(name)]) == NUM_BYTE_TOKENS
+
+    def _add_whole_tokens(self, library: tokenizers.Tokenizer) -> None:
+        """Control and user-defined tokens are never cut, and found in the text as it is written."""
+        strips = self._phi3_strips()
+        special = [
+            AddedToken(
+                self.tokens[id_], special=True, normalized=False, rstrip=self.tokens[id_] in strips
+            )
+            for id_ in self._ids_of(TokenKind.CONTROL, TokenKind.UNKNOWN)
+        ]
+        library.add_special_tokens(special)
+        library.add_tokens(
+            [
+                AddedToken(self.tokens[id_], special=False, normalized=False)
+                for id_ in self._ids_of(TokenKind.USER_DEFINED)
+            ]
+        )
+
+    def _phi3_strips(self) -> set[str]:
+        """Phi-3's control tokens swallow the white space after them; only its name tells."""
+        if self._metadata.get("general.architecture") != "phi3":
+            return set()
+        control = {self.tokens[id_] for id_ in self._ids_of(TokenKind.CONTROL)}
+        return control - {"<unk>", "<s>", "<|endoftext|>"}
+
+    def _frame(self, named: Mapping[str, int], adds_bos: bool) -> Frame:
+        """What add_bos_token and add_eos_token put around a text."""
+        begin: tuple[int, ...] = ()
+        end: tuple[int, ...] = ()
+        if self._flag("add_bos_token", default=adds_bos) and "bos_token" in named:
+            begin = (named["bos_token"],)
+        if self._flag("add_eos_token", default=False) and "eos_token" in named:
+            end = (named["eos_token"],)
+        return Frame(begin, end)
+
+    def _named_token_ids(self) -> dict[str, int]:
+        found = {}
+        for key, name in NAMED_KEYS.items():
+            id_ = self._id(key)
+            if id_ is not None:
+                found[name] = id_
+        return found
+
+    def _ids_of(self, *kinds: TokenKind) -> list[int]:
+        """Ids of these kinds, in order of kind and id."""
+        return [id_ for kind in kinds for id_ in self._ids_by_kind.get(kind, ())]
+
+    def _id(self, key: str) -> int | None:
+        """An id of the vocabulary; one outside of it is none, as in llama.cpp."""
+        value = self._metadata.get(KEY + key)
+        if not isinstance(value, int) or not 0 <= value < len(self.tokens):
+            return None
+        return value
+
+    def _flag(self, key: str, *, default: bool) -> bool:
+        value = self._metadata.get(KEY + key)
+        return value if isinstance(value, bool) else default
+
+    def _list(self, key: str, kind: type[T], *, optional: bool = False) -> list[T]:
+        value = self._metadata.get(KEY + key)
+        if value is None and optional:
+            return []
+        if not isinstance(value, list) or (value and not isinstance(value[0], kind)):
+            raise CorruptFileError(f"{KEY}{key} must be a list of {kind.__name__}")
+        return value
+
+    def _check_length(self, key: str, values: Sequence[object]) -> None:
+        if len(values) != len(self.tokens):
+            raise CorruptFileError(
+                f"{KEY}{key} has {len(values)} entries for {len(self.tokens)} tokens"
+            )
+
+
+def _named_tokens(tokens: list[str]) -> list[str]:
+    """Tokens without a text get one, as in llama.cpp, so that all texts differ."""
+    if "" not in tokens:
+        return tokens
+    return [token or f"[EMPTY_{id_}]" for id_, token in enumerate(tokens)]
+
+
+def _grouped(kinds: Sequence[int]) -> dict[int, list[int]]:
+    """Kind -> ids, in one pass over the vocabulary."""
+    groups: dict[int, list[int]] = {kind: [] for kind in set(kinds)}
+    for id_, kind in enumerate(kinds):
+        groups[kind].append(id_)
+    return groups
+
+
+def _halves(merge: str) -> tuple[str, str]:
+    left, _, right = merge.partition(" ")
+    if not right:
+        raise CorruptFileError(f"{KEY}merges has an entry that is no pair: {merge!r}")
+    return left, right
+
+
+def _bpe(**fields: object) -> models.BPE:
+    try:
+        return models.BPE(**fields)
+    except Exception as error:  # noqa: BLE001 - the library raises bare Exception
+        raise CorruptFileError(f"{KEY}tokens and {KEY}merges do not fit: {error}") from error

@@ -1,0 +1,191 @@
+"""How a text is cut into words before byte-pair merging, by the name that a GGUF file gives.
+
+Owns the table of `tokenizer.ggml.pre` names. The names are llama.cpp's, and the rules are those of the
+tokenizers the names were made for; where an original tokenizer.json is known, its own expressions are
+used, because the two differ in corners (letter case of contractions, combining marks).
+Does not know: vocabularies, merges.
+Used by: gguf_tokenizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import tokenizers
+from tokenizers import normalizers, pre_tokenizers
+
+from octavo.errors import UnsupportedModelError
+
+
+@dataclass(frozen=True, slots=True)
+class WordRule:
+    """One way of cutting. Each expression cuts the pieces that the one before it left."""
+
+    expressions: tuple[str, ...]
+    is_nfc: bool = False  # the text is brought into Unicode's composed form first
+    ignores_merges: bool = False  # a word that is a token stays whole
+    adds_bos: bool = False  # unless the file says otherwise
+
+    def pre_tokenizer(self) -> pre_tokenizers.PreTokenizer:
+        """The rule for the `tokenizers` library, bytes spelled in GPT-2's alphabet."""
+        splits = [
+            pre_tokenizers.Split(tokenizers.Regex(expression), behavior="isolated")
+            for expression in self.expressions
+        ]
+        byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        return pre_tokenizers.Sequence([*splits, byte_level])
+
+    def normalizer(self) -> normalizers.Normalizer | None:
+        return normalizers.NFC() if self.is_nfc else None
+
+
+# Parts that several expressions share. `TAIL` ends all those that came after GPT-2's.
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+CONTRACTION = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+PUNCTUATION = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
+TAIL = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+CASED_HEAD = r"[^\r\n\p{L}\p{N}]?"
+ASCII_SIGNS = r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]"
+
+LLAMA3 = rf"{CONTRACTION}|{WORD}|\p{{N}}{{1,3}}|{PUNCTUATION}|{TAIL}"
+QWEN2 = rf"{CONTRACTION}|{WORD}|\p{{N}}|{PUNCTUATION}|{TAIL}"
+QWEN35 = (
+    rf"{CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
+    rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{TAIL}"
+)
+TEKKEN = (
+    rf"{CASED_HEAD}{UPPER}*{LOWER}+|{CASED_HEAD}{UPPER}+{LOWER}*|\p{{N}}"
+    rf"| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{TAIL}"
+)
+GPT4O = (
+    rf"{CASED_HEAD}{UPPER}*{LOWER}+{CONTRACTION}?|{CASED_HEAD}{UPPER}+{LOWER}*{CONTRACTION}?"
+    rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{TAIL}"
+)
+DEEPSEEK3 = (
+    r"\p{N}{1,3}",
+    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    rf"{ASCII_SIGNS}[A-Za-z]+|[^\r\n\p{{L}}\p{{P}}\p{{S}}]?[\p{{L}}\p{{M}}]+"
+    rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{TAIL}",
+)
+CJK_AND_HANGUL = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
+# Letters that have a case, as DeepSeek LLM lists them.
+CASED_LETTERS = (
+    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕ"
+    "ἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳ"
+    "Ꙁ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
+)
+WORDS_BETWEEN_SIGNS = " ?[^(\\s|.,!?…。，、।۔،)]+"  # noqa: RUF001 - signs of several scripts
+
+_LLAMA3 = WordRule((LLAMA3,), ignores_merges=True, adds_bos=True)
+_PLAIN_LLAMA3 = WordRule((LLAMA3,))
+_GPT2 = WordRule((GPT2,))
+_DIGITS = WordRule((r"\p{N}", GPT2))
+_QWEN2 = WordRule((QWEN2,), is_nfc=True)
+_PLAIN_QWEN2 = WordRule((QWEN2,))
+_GPT4O = WordRule((GPT4O,))
+_DEEPSEEK3 = WordRule(DEEPSEEK3)
+
+WORD_RULES: Mapping[str, WordRule] = MappingProxyType(
+    {
+        "default": WordRule(
+            (r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"),
+        ),
+        # one digit at a time, then GPT-2
+        "smollm": _DIGITS,
+        "starcoder": _DIGITS,
+        "refact": _DIGITS,
+        "codeshell": _DIGITS,
+        "exaone": _DIGITS,
+        "minerva-7b": _DIGITS,
+        "mellum2": _DIGITS,
+        "command-r": WordRule((r"\p{N}", GPT2), is_nfc=True),
+        # GPT-2
+        "gpt-2": _GPT2,
+        "phi-2": _GPT2,
+        "mpt": _GPT2,
+        "olmo": _GPT2,
+        "jais": _GPT2,
+        "exaone4": _GPT2,
+        "trillion": _GPT2,
+        "granite-docling": _GPT2,
+        "gigachat": _GPT2,
+        "a.x-4.0": _GPT2,
+        "mellum": _GPT2,
+        "falcon": WordRule((r"[\p{P}\$\+<=>\^~\|`]+", GPT2, r"[0-9][0-9][0-9]")),
+        # Llama 3
+        "llama3": _LLAMA3,
+        "llama-v3": _LLAMA3,
+        "llama-bpe": _LLAMA3,
+        "falcon3": _LLAMA3,
+        "falcon-h1": _LLAMA3,
+        "pixtral": _LLAMA3,
+        "midm-2.0": _LLAMA3,
+        "lfm2": _LLAMA3,
+        "dbrx": _PLAIN_LLAMA3,
+        "smaug-bpe": _PLAIN_LLAMA3,
+        "glm4": _PLAIN_LLAMA3,
+        "chatglm-bpe": _PLAIN_LLAMA3,
+        # Qwen 2 and relatives
+        "qwen2": _QWEN2,
+        "deepseek-r1-qwen": _QWEN2,
+        "megrez": _PLAIN_QWEN2,
+        "stablelm2": _PLAIN_QWEN2,
+        "hunyuan": _PLAIN_QWEN2,
+        "grok-2": _PLAIN_QWEN2,
+        "solar-open": _PLAIN_QWEN2,
+        "qwen35": WordRule((QWEN35,), is_nfc=True),
+        "seed-coder": WordRule(
+            (
+                rf"{CONTRACTION}|{WORD}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{TAIL}",
+            )
+        ),
+        "bailingmoe": WordRule(
+            (
+                r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+                r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
+            )
+        ),
+        # cased words
+        "tekken": WordRule((TEKKEN,), ignores_merges=True, adds_bos=True),
+        "gpt-4o": _GPT4O,
+        "llama4": _GPT4O,
+        "kanana2": _GPT4O,
+        "minimax-m2": _GPT4O,
+        # DeepSeek
+        "deepseek-llm": WordRule(
+            (
+                r"[\r\n]",
+                rf"\s?[{CASED_LETTERS}]+",
+                "\\s?[!-/:-~！-／：-～‘-‟　-。]+",  # noqa: RUF001 - signs of several scripts
+                r"\s+$",
+                CJK_AND_HANGUL,
+                r"\p{N}+",
+            )
+        ),
+        "deepseek-coder": WordRule(
+            (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK_AND_HANGUL, r"\p{N}")
+        ),
+        "deepseek-v3": _DEEPSEEK3,
+        "hunyuan-dense": _DEEPSEEK3,
+        "joyai-llm": _DEEPSEEK3,
+        # BLOOM and relatives
+        "bloom": WordRule((WORDS_BETWEEN_SIGNS,)),
+        "gpt3-finnish": WordRule((WORDS_BETWEEN_SIGNS,)),
+        "poro-chat": WordRule((WORDS_BETWEEN_SIGNS,)),
+        "viking": WordRule((WORDS_BETWEEN_SIGNS, r"\p{N}")),
+    }
+)
+
+
+def word_rule(name: str) -> WordRule:
+    """The rule behind a `tokenizer.ggml.pre` name. Raises UnsupportedModelError listing the known."""
+    try:
+        return WORD_RULES[name]
+    except KeyError:
+        known = ", ".join(sorted(WORD_RULES))
+        message = f"tokenizer.ggml.pre is {name!r}, which is not known. Supported: {known}"
+        raise UnsupportedModelError(message) from None
