@@ -1,14 +1,16 @@
 // Matrix products y = x W^T (+ bias): float32 activations, weights of any stored type.
 //
-// Owns: the order of the multiplications, the tiles. Does not know how a weight is stored (unpack.hpp).
+// Owns: the order of the multiplications and the shapes of the tiles. Does not know how a weight is stored
+// (unpack.hpp), nor threads: the caller names a range of panels.
 //
-// Every output is one chain of fused multiply-adds over the columns in order; the chains of several tokens
-// and rows run side by side and never mix. A *wide* is a vector of rows: one panel, or two with AVX-512.
+// Every output is one chain of fused multiply-adds over the columns in order. Chains of several tokens and
+// rows run side by side and never mix, so the result does not depend on the tile that computed it. A *wide*
+// is a vector of rows: one panel, or two with AVX-512.
 //
 //   * Few tokens: weights are unpacked in registers and multiplied at once, several wides together, because
 //     one chain alone would wait for its own latency.
 //   * Many tokens: two wides are unpacked into a scratch panel that stays in the cache, and tiles of tokens
-//     stream it. Long rows are cut into blocks of columns; a chain waits for its next block in `out`.
+//     read it. Long rows are cut into blocks of columns; between blocks the chains wait in `out`.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +21,28 @@
 namespace octavo {
 namespace {
 
-// One tile: `R` tokens times `P` wides.
-struct TileArgs {
+constexpr int64_t kScratchColumns = 1024;  // of a scratch panel
+constexpr int kTileWides = 2;              // of a tile that reads a scratch panel
+constexpr int64_t kTokenBlock = 96;        // tokens whose activations stay in the cache meanwhile
+constexpr int64_t kPrefetchBytes = 1536;   // how far ahead of a stream of weights memory is asked for
+
+// Tokens of the largest tile: its chains, two vectors of weights and an activation fill the registers.
+template <class L>
+constexpr int kTileTokens = (L::kRegisters - 4) / kTileWides;
+
+// Most tokens for which weights are unpacked in registers.
+template <class L>
+constexpr int kFusedTokens = L::kRegisters >= 16 ? 4 : 1;
+
+// Wides that are multiplied together then.
+template <class L>
+constexpr int fused_wides(int num_tokens) {
+  return L::kRegisters < 16 ? 1 : L::kRegisters >= 32 || num_tokens == 1 ? 4 : num_tokens == 2 ? 3 : 2;
+}
+
+// ---- one tile: `R` tokens times `P` wides ----
+
+struct Tile {
   const float* x;
   int64_t x_stride;
   const uint8_t* wides[4];  // the first panel of each wide
@@ -28,100 +50,338 @@ struct TileArgs {
   int64_t columns;
   float* out;
   int64_t out_stride;
-  int64_t rows;             // valid ones, counted from wides[0]
-  const float* bias;        // of wides[0] on, or null
-  bool resume;              // the chains go on from the values in `out`
-  int64_t panel_bytes;      // for the prefetch: the end of a panel, and where
-  int64_t successor;        // the tile that comes next has its panels; 0: no prefetch
+  int64_t rows;             // valid ones, counted from the first of wides[0]
+  const float* bias;        // from that row on, or null
+  bool resume;              // go on with the chains in `out`
+  int64_t panel_bytes;      // for prefetching: where a panel ends, and
+  int64_t successor;        // bytes from here to the panels of the next tile
 };
-
-template <class L>
-OCTAVO_INLINE int64_t rows_of_wide(int64_t rows, int p) {
-  const int64_t left = rows - p * L::kLanes;
-  return left < 0 ? 0 : left < L::kLanes ? left : L::kLanes;
-}
 
 template <class L, int R, int P>
-struct Accumulators {
-  typename L::Floats chain[R][P];
+struct Chains {
+  using Floats = typename L::Floats;
+  Floats sum[R][P];
 
-  OCTAVO_INLINE void load(const TileArgs& args) {
+  OCTAVO_INLINE void begin(const Tile& tile) {
     OCTAVO_UNROLL for (int r = 0; r < R; ++r) {
-      OCTAVO_UNROLL for (int p = 0; p < P; ++p) {
-        chain[r][p] = L::zero();
-        if (args.resume) {
-          chain[r][p] = L::load_first(args.out + r * args.out_stride + p * L::kLanes,
-                                      rows_of_wide<L>(args.rows, p));
-        }
-      }
+      OCTAVO_UNROLL for (int p = 0; p < P; ++p) sum[r][p] = L::zero();
     }
-  }
-
-  OCTAVO_INLINE void store(const TileArgs& args) {
+    if (!tile.resume) return;
     OCTAVO_UNROLL for (int p = 0; p < P; ++p) {
-      const int64_t rows = rows_of_wide<L>(args.rows, p);
-      if (rows == 0) continue;
-      typename L::Floats bias = L::zero();
-      if (args.bias) bias = L::load_first(args.bias + p * L::kLanes, rows);
+      const int64_t rows = rows_of_wide(tile, p);
+      const float* out = tile.out + p * L::kLanes;
       OCTAVO_UNROLL for (int r = 0; r < R; ++r) {
-        float* out = args.out + r * args.out_stride + p * L::kLanes;
-        const typename L::Floats sum = args.bias ? L::add(chain[r][p], bias) : chain[r][p];
-        if (rows == L::kLanes) L::store(out, sum);
-        else L::store_first(out, sum, rows);
+        sum[r][p] = L::load_first(out + r * tile.out_stride, rows);
       }
     }
   }
 
-  // One column: x points to its activation of the first token.
-  OCTAVO_INLINE void multiply(const float* x, int64_t x_stride, const typename L::Floats (&w)[P]) {
+  // Append one column to all chains; x is its activation of the first token.
+  OCTAVO_INLINE void multiply(const float* x, int64_t x_stride, const Floats (&weights)[P]) {
     OCTAVO_UNROLL for (int r = 0; r < R; ++r) {
-      const typename L::Floats activation = L::set1(x[r * x_stride]);
-      OCTAVO_UNROLL for (int p = 0; p < P; ++p) chain[r][p] = L::fma(activation, w[p], chain[r][p]);
+      const Floats activation = L::set1(x[r * x_stride]);
+      OCTAVO_UNROLL for (int p = 0; p < P; ++p) {
+        sum[r][p] = L::fma(activation, weights[p], sum[r][p]);
+      }
     }
+  }
+
+  OCTAVO_INLINE void end(const Tile& tile) {
+    OCTAVO_UNROLL for (int p = 0; p < P; ++p) {
+      const int64_t rows = rows_of_wide(tile, p);
+      if (tile.bias) {
+        const Floats bias = L::load_first(tile.bias + p * L::kLanes, rows);
+        OCTAVO_UNROLL for (int r = 0; r < R; ++r) sum[r][p] = L::add(sum[r][p], bias);
+      }
+      float* out = tile.out + p * L::kLanes;
+      OCTAVO_UNROLL for (int r = 0; r < R; ++r) {
+        if (rows == L::kLanes) L::store(out + r * tile.out_stride, sum[r][p]);
+        else L::store_first(out + r * tile.out_stride, sum[r][p], rows);
+      }
+    }
+  }
+
+ private:
+  static OCTAVO_INLINE int64_t rows_of_wide(const Tile& tile, int p) {
+    const int64_t left = tile.rows - p * L::kLanes;
+    return left < 0 ? 0 : left < L::kLanes ? left : L::kLanes;
   }
 };
 
-template <class L, class U, int R, int P, int k, int i>
-OCTAVO_INLINE void multiply_column(const float* x, int64_t x_stride, const typename U::Step (&step)[P],
-                                   const typename U::Quad (&quad)[P], Accumulators<L, R, P>& sums) {
-  typename L::Floats w[P];
-  OCTAVO_UNROLL for (int p = 0; p < P; ++p) w[p] = U::template value<k, i>(step[p], quad[p]);
-  sums.multiply(x + 4 * k + i, x_stride, w);
-}
-
-// Columns 4k .. of a step.
-template <class L, class U, int R, int P, int k = 0>
-OCTAVO_INLINE void multiply_quads(const float* x, int64_t x_stride, const typename U::Step (&step)[P],
-                                  Accumulators<L, R, P>& sums) {
-  typename U::Quad quad[P];
-  OCTAVO_UNROLL for (int p = 0; p < P; ++p) quad[p] = U::template quad<k>(step[p]);
-  multiply_column<L, U, R, P, k, 0>(x, x_stride, step, quad, sums);
-  multiply_column<L, U, R, P, k, 1>(x, x_stride, step, quad, sums);
-  multiply_column<L, U, R, P, k, 2>(x, x_stride, step, quad, sums);
-  multiply_column<L, U, R, P, k, 3>(x, x_stride, step, quad, sums);
-  if constexpr (4 * (k + 1) < U::kStep) multiply_quads<L, U, R, P, k + 1>(x, x_stride, step, sums);
-}
-
-template <class L, class U, int R, int P>
-void multiply_tile(const TileArgs& args) {
-  Accumulators<L, R, P> sums;
-  sums.load(args);
-  const float* x = args.x;
-  int64_t column = 0;
-  for (; column + U::kStep <= args.columns; column += U::kStep) {
-    typename U::Step step[P];
-    OCTAVO_UNROLL for (int p = 0; p < P; ++p) step[p] = U::begin(args.wides[p], args.stride, column);
-    multiply_quads<L, U, R, P>(x, args.x_stride, step, sums);
-    x += U::kStep;
+template <class L, class U, int R, int P, int h, int i>
+OCTAVO_INLINE void multiply_column(Chains<L, R, P>& chains, const float* x, int64_t x_stride,
+                                   const typename U::Step (&steps)[P],
+                                   const typename U::Quad (&quads)[P]) {
+  typename L::Floats weights[P];
+  OCTAVO_UNROLL for (int p = 0; p < P; ++p) {
+    weights[p] = U::template value<h, i>(steps[p], quads[p]);
   }
-  if constexpr (U::kStep != kGroup) {
-    for (; column < args.columns; ++column) {
-      typename L::Floats w[P];
-      OCTAVO_UNROLL for (int p = 0; p < P; ++p) w[p] = U::column(args.wides[p], args.stride, column);
-      sums.multiply(x++, args.x_stride, w);
+  chains.multiply(x + i, x_stride, weights);
+}
+
+// The quads of half `h` of a step. Not unrolled: the body is long enough, and compiles in a quarter of the
+// time.
+template <class L, class U, int R, int P, int h>
+OCTAVO_INLINE void multiply_half(Chains<L, R, P>& chains, const float* x, int64_t x_stride,
+                                 const typename U::Step (&steps)[P]) {
+  OCTAVO_NO_UNROLL for (int j = 0; j < U::kQuads; ++j) {
+    typename U::Quad quads[P];
+    OCTAVO_UNROLL for (int p = 0; p < P; ++p) quads[p] = U::template quad<h>(steps[p], j);
+    multiply_column<L, U, R, P, h, 0>(chains, x, x_stride, steps, quads);
+    multiply_column<L, U, R, P, h, 1>(chains, x, x_stride, steps, quads);
+    multiply_column<L, U, R, P, h, 2>(chains, x, x_stride, steps, quads);
+    multiply_column<L, U, R, P, h, 3>(chains, x, x_stride, steps, quads);
+    x += 4;
+  }
+}
+
+// Ask for the weights that all streams of the tile will reach kPrefetchBytes later.
+template <class L, class U, int P>
+OCTAVO_INLINE void prefetch_ahead(const Tile& tile, const uint8_t* position) {
+  int64_t offset = position - tile.wides[0] + kPrefetchBytes;
+  if (offset >= tile.panel_bytes) offset += tile.successor - tile.panel_bytes;
+  OCTAVO_UNROLL for (int p = 0; p < P; ++p) {
+    OCTAVO_UNROLL for (int64_t line = 0; line < U::kStepBytes; line += 64) {
+      __builtin_prefetch(tile.wides[p] + offset + line);
+      if (L::kPanels == 2) __builtin_prefetch(tile.wides[p] + tile.stride + offset + line);
     }
   }
-  sums.store(args);
+}
+
+template <class L, class U, int R, int P, bool prefetch>
+void multiply_tile(const Tile& tile) {
+  Chains<L, R, P> chains;
+  chains.begin(tile);
+  const int64_t x_stride = tile.x_stride;
+  const float* x = tile.x;
+  int64_t column = 0;
+  for (; column + U::kStep <= tile.columns; column += U::kStep) {
+    typename U::Step steps[P];
+    OCTAVO_UNROLL for (int p = 0; p < P; ++p) {
+      steps[p] = U::begin(tile.wides[p], tile.stride, column);
+    }
+    if constexpr (prefetch) prefetch_ahead<L, U, P>(tile, steps[0].weights);
+    multiply_half<L, U, R, P, 0>(chains, x, x_stride, steps);
+    if constexpr (U::kHalves == 2) multiply_half<L, U, R, P, 1>(chains, x + 16, x_stride, steps);
+    x += U::kStep;
+  }
+  if constexpr (U::kHalves == 1) {
+    for (; column < tile.columns; ++column) {
+      typename L::Floats weights[P];
+      OCTAVO_UNROLL for (int p = 0; p < P; ++p) {
+        weights[p] = U::column(tile.wides[p], tile.stride, column);
+      }
+      chains.multiply(x++, x_stride, weights);
+    }
+  }
+  chains.end(tile);
+}
+
+using TileFunction = void (*)(const Tile&);
+
+// The tile for `num_tokens` in [1, R].
+template <class L, class U, int R, int P>
+TileFunction tile_function(int64_t num_tokens) {
+  if constexpr (R > 1) {
+    if (num_tokens < R) return tile_function<L, U, R - 1, P>(num_tokens);
+  }
+  return multiply_tile<L, U, R, P, false>;
+}
+
+// ---- which panels, which tokens ----
+
+// Point the tile to the (at most P) wides from `panel` on and return how many panels they cover. Where
+// fewer are left, the last one is repeated and its results are not stored.
+template <class L, int P>
+OCTAVO_INLINE int64_t choose_panels(const LinearArgs& args, int64_t panel, Tile& tile) {
+  const int64_t left = args.panel_end - panel;
+  const bool is_half_wide = left < L::kPanels;
+  const int64_t wides_left = is_half_wide ? 1 : left / L::kPanels;
+  const int64_t num_wides = wides_left < P ? wides_left : P;
+  const int64_t num_panels = is_half_wide ? left : num_wides * L::kPanels;
+  const int64_t rows_left = args.rows - panel * kPanelRows;
+
+  OCTAVO_UNROLL for (int p = 0; p < P; ++p) {
+    const int64_t wide = p < num_wides ? p : num_wides - 1;
+    tile.wides[p] = args.panels + (panel + wide * L::kPanels) * args.panel_bytes;
+  }
+  tile.stride = is_half_wide ? 0 : args.panel_bytes;
+  tile.rows = rows_left < num_panels * kPanelRows ? rows_left : num_panels * kPanelRows;
+  tile.panel_bytes = args.panel_bytes;
+  tile.successor = num_panels * args.panel_bytes;
+  tile.bias = args.bias ? args.bias + panel * kPanelRows : nullptr;
+  return num_panels;
+}
+
+// Cut tokens [begin, end) into tiles of nearly equal size, at most kTileTokens: 32 into 6 6 5 5 5 5, since
+// a tile of 2 would take almost as long as one of 6. `tile.out` is column 0 of the tile's panels.
+template <class L, class U>
+void multiply_tokens(const LinearArgs& args, Tile tile, int64_t begin, int64_t end) {
+  constexpr int kMost = kTileTokens<L>;
+  const float* x = tile.x;
+  float* out = tile.out;
+  const int64_t num_tiles = (end - begin + kMost - 1) / kMost;
+  const int64_t size = (end - begin) / num_tiles, larger = (end - begin) % num_tiles;
+  int64_t token = begin;
+  for (int64_t i = 0; i < num_tiles; ++i) {
+    const int64_t num_tokens = size + (i < larger);
+    tile.x = x + token * args.x_stride;
+    tile.out = out + token * args.out_stride;
+    tile_function<L, U, kMost, kTileWides>(num_tokens)(tile);
+    token += num_tokens;
+  }
+}
+
+// ---- few tokens ----
+
+template <class L, WeightType type, int R>
+void linear_fused(const LinearArgs& args) {
+  using U = Unpack<L, type>;
+  if constexpr (R > 1) {
+    if (args.num_tokens < R) return linear_fused<L, type, R - 1>(args);
+  }
+  constexpr int P = fused_wides<L>(R);
+  Tile tile = {};
+  tile.x = args.x;
+  tile.x_stride = args.x_stride;
+  tile.columns = args.cols;
+  tile.out_stride = args.out_stride;
+  for (int64_t panel = args.panel_begin; panel < args.panel_end;) {
+    const int64_t num_panels = choose_panels<L, P>(args, panel, tile);
+    tile.out = args.out + panel * kPanelRows;
+    multiply_tile<L, U, R, P, true>(tile);
+    panel += num_panels;
+  }
+}
+
+// ---- many tokens ----
+
+// Unpack columns [begin, end) of the tile's two wides to [column][kTileWides][lanes] floats.
+template <class L, class U, int h, int i>
+OCTAVO_INLINE void store_column(float* scratch, const typename U::Step& step, const typename U::Quad& quad) {
+  L::store(scratch + i * kTileWides * L::kLanes, U::template value<h, i>(step, quad));
+}
+
+template <class L, class U, int h>
+OCTAVO_INLINE void unpack_half(float* scratch, const typename U::Step& step) {
+  for (int j = 0; j < U::kQuads; ++j) {
+    const typename U::Quad quad = U::template quad<h>(step, j);
+    store_column<L, U, h, 0>(scratch, step, quad);
+    store_column<L, U, h, 1>(scratch, step, quad);
+    store_column<L, U, h, 2>(scratch, step, quad);
+    store_column<L, U, h, 3>(scratch, step, quad);
+    scratch += 4 * kTileWides * L::kLanes;
+  }
+}
+
+template <class L, class U>
+void unpack_panels(const Tile& tile, int64_t begin, int64_t end, float* scratch) {
+  constexpr int64_t kColumn = kTileWides * L::kLanes;
+  OCTAVO_UNROLL for (int p = 0; p < kTileWides; ++p) {
+    const uint8_t* panel = tile.wides[p];
+    float* to = scratch + p * L::kLanes;
+    int64_t column = begin;
+    for (; column + U::kStep <= end; column += U::kStep) {
+      const typename U::Step step = U::begin(panel, tile.stride, column);
+      OCTAVO_UNROLL for (int64_t line = 0; line < U::kStepBytes; line += 64) {
+        __builtin_prefetch(step.weights + tile.successor + line);
+        if (L::kPanels == 2) __builtin_prefetch(step.weights + tile.successor + tile.stride + line);
+      }
+      unpack_half<L, U, 0>(to, step);
+      if constexpr (U::kHalves == 2) unpack_half<L, U, 1>(to + 16 * kColumn, step);
+      to += U::kStep * kColumn;
+    }
+    if constexpr (U::kHalves == 1) {
+      for (; column < end; ++column, to += kColumn) L::store(to, U::column(panel, tile.stride, column));
+    }
+  }
+}
+
+template <class L, WeightType type>
+void linear_scratch(const LinearArgs& args) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(args.scratch);
+  float* scratch = reinterpret_cast<float*>((address + 63) / 64 * 64);
+  for (int64_t token = 0; token < args.num_tokens; token += kTokenBlock) {
+    const int64_t left = args.num_tokens - token;
+    const int64_t token_end = token + (left < kTokenBlock ? left : kTokenBlock);
+    for (int64_t panel = args.panel_begin; panel < args.panel_end;) {
+      Tile packed = {};
+      const int64_t num_panels = choose_panels<L, kTileWides>(args, panel, packed);
+      for (int64_t column = 0; column < args.cols; column += kScratchColumns) {
+        const int64_t columns_left = args.cols - column;
+        const int64_t columns = columns_left < kScratchColumns ? columns_left : kScratchColumns;
+        unpack_panels<L, Unpack<L, type>>(packed, column, column + columns, scratch);
+
+        Tile tile = packed;
+        for (int p = 0; p < kTileWides; ++p) {
+          tile.wides[p] = reinterpret_cast<const uint8_t*>(scratch + p * L::kLanes);
+        }
+        tile.x = args.x + column;
+        tile.x_stride = args.x_stride;
+        tile.columns = columns;
+        tile.out = args.out + panel * kPanelRows;
+        tile.out_stride = args.out_stride;
+        tile.resume = column > 0;
+        if (columns < columns_left) tile.bias = nullptr;
+        multiply_tokens<L, UnpackScratch<L, kTileWides>>(args, tile, token, token_end);
+      }
+      panel += num_panels;
+    }
+  }
+}
+
+// F32 panels are scratch panels already where a wide is one panel.
+template <class L, WeightType type>
+void linear_direct(const LinearArgs& args) {
+  for (int64_t token = 0; token < args.num_tokens; token += kTokenBlock) {
+    const int64_t left = args.num_tokens - token;
+    const int64_t token_end = token + (left < kTokenBlock ? left : kTokenBlock);
+    for (int64_t panel = args.panel_begin; panel < args.panel_end;) {
+      Tile tile = {};
+      const int64_t num_panels = choose_panels<L, kTileWides>(args, panel, tile);
+      tile.x = args.x;
+      tile.x_stride = args.x_stride;
+      tile.columns = args.cols;
+      tile.out = args.out + panel * kPanelRows;
+      tile.out_stride = args.out_stride;
+      multiply_tokens<L, Unpack<L, type>>(args, tile, token, token_end);
+      panel += num_panels;
+    }
+  }
+}
+
+template <class L, WeightType type>
+void linear_of_type(const LinearArgs& args) {
+  if (args.num_tokens <= kFusedTokens<L>) return linear_fused<L, type, kFusedTokens<L>>(args);
+  if constexpr (type == WeightType::F32 && L::kPanels == 1) return linear_direct<L, type>(args);
+  else linear_scratch<L, type>(args);
+}
+
+// ---- the entries of the kernel table ----
+
+template <class V>
+int64_t linear_scratch_floats(int64_t cols) {
+  using L = typename V::Wide;
+  const int64_t columns = cols < kScratchColumns ? cols : kScratchColumns;
+  return columns * kTileWides * L::kLanes + 16;  // to align it to 64 bytes
+}
+
+template <class V>
+void linear(const LinearArgs& args) {
+  using L = typename V::Wide;
+  switch (args.type) {
+    case WeightType::F32: return linear_of_type<L, WeightType::F32>(args);
+    case WeightType::F16: return linear_of_type<L, WeightType::F16>(args);
+    case WeightType::BF16: return linear_of_type<L, WeightType::BF16>(args);
+    case WeightType::Q4_0: return linear_of_type<L, WeightType::Q4_0>(args);
+    case WeightType::Q4_1: return linear_of_type<L, WeightType::Q4_1>(args);
+    case WeightType::Q5_0: return linear_of_type<L, WeightType::Q5_0>(args);
+    case WeightType::Q5_1: return linear_of_type<L, WeightType::Q5_1>(args);
+    case WeightType::Q8_0: return linear_of_type<L, WeightType::Q8_0>(args);
+    case WeightType::Q4_K: return linear_of_type<L, WeightType::Q4_K>(args);
+    case WeightType::Q5_K: return linear_of_type<L, WeightType::Q5_K>(args);
+    case WeightType::Q6_K: return linear_of_type<L, WeightType::Q6_K>(args);
+  }
 }
 
 }  // namespace

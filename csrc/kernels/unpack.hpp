@@ -158,7 +158,7 @@ struct UnpackColumns {
   static constexpr int64_t kStepBytes = kStep * kColumnBytes;
 
   struct Step {
-    const uint8_t* columns;
+    const uint8_t* weights;
     int64_t stride;
   };
   struct Quad {};
@@ -172,7 +172,7 @@ struct UnpackColumns {
   }
   template <int h, int i>
   static OCTAVO_INLINE Floats value(const Step& step, Quad) {
-    return column(step.columns, step.stride, i);
+    return column(step.weights, step.stride, i);
   }
   static OCTAVO_INLINE Floats column(const uint8_t* panel, int64_t stride, int64_t column) {
     const uint8_t* at = panel + kColumnBytes * column;
@@ -197,7 +197,7 @@ struct Unpack<L, WeightType::BF16> {
   static constexpr int64_t kStepBytes = kStep * 16;
 
   struct Step {
-    const uint8_t* columns;
+    const uint8_t* weights;
     int64_t stride;
   };
   struct Quad {
@@ -209,7 +209,7 @@ struct Unpack<L, WeightType::BF16> {
   }
   template <int h>
   static OCTAVO_INLINE Quad quad(const Step& step, int) {
-    return {{L::load_panels(step.columns, step.stride), L::load_panels(step.columns + 32, step.stride)}};
+    return {{L::load_panels(step.weights, step.stride), L::load_panels(step.weights + 32, step.stride)}};
   }
   template <int h, int i>
   static OCTAVO_INLINE Floats value(const Step&, const Quad& quad) {
@@ -225,6 +225,37 @@ struct Unpack<L, WeightType::BF16> {
   static OCTAVO_INLINE Floats half(Ints pair) {
     if constexpr (i == 0) return L::as_floats(L::template shift_left<16>(pair));
     else return L::as_floats(L::bit_and(pair, L::set1_int(static_cast<int32_t>(0xffff0000u))));
+  }
+};
+
+// Weights that are floats already: the scratch panel of linear.hpp, [col][kWides][L::kLanes] floats. Wide p
+// starts p * L::kLanes floats into it; `stride` plays no part.
+template <class L, int kWides>
+struct UnpackScratch {
+  using Floats = typename L::Floats;
+  static constexpr int64_t kColumnBytes = kWides * L::kLanes * 4;
+  static constexpr int kHalves = 1, kQuads = 1;
+  static constexpr int64_t kStep = 4;
+  static constexpr int64_t kStepBytes = kStep * kColumnBytes;
+
+  struct Step {
+    const uint8_t* weights;
+  };
+  struct Quad {};
+
+  static OCTAVO_INLINE Step begin(const uint8_t* panel, int64_t, int64_t column) {
+    return {panel + kColumnBytes * column};
+  }
+  template <int h>
+  static OCTAVO_INLINE Quad quad(const Step&, int) {
+    return {};
+  }
+  template <int h, int i>
+  static OCTAVO_INLINE Floats value(const Step& step, Quad) {
+    return column(step.weights, 0, i);
+  }
+  static OCTAVO_INLINE Floats column(const uint8_t* panel, int64_t, int64_t column) {
+    return L::load(reinterpret_cast<const float*>(panel + kColumnBytes * column));
   }
 };
 

@@ -59,6 +59,8 @@
 
 #if defined(__clang__)
 #define OCTAVO_UNROLL _Pragma("clang loop unroll(full)")
+#define OCTAVO_NO_UNROLL _Pragma("clang loop unroll(disable)")
 #else
 #define OCTAVO_UNROLL _Pragma("GCC unroll 64")
+#define OCTAVO_NO_UNROLL _Pragma("GCC unroll 1")
 #endif

@@ -3,7 +3,8 @@
     from octavo import LLM, SamplingParams
 
     llm = LLM("smollm2:135m")
-    print(llm.generate("The capital of France is", SamplingParams(temperature=0))[0].outputs[0].text)
+    for output in llm.generate(["The capital of France is"], SamplingParams(temperature=0)):
+        print(output.outputs[0].text)
 
 Importing this package loads nothing; each public name is imported when it is first used.
 """
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from octavo.prompts import PromptType, TextPrompt, TokensPrompt
     from octavo.sampling_params import RequestOutputKind, SamplingParams
 
-__version__ = "0.1.0"
+__version__: str
 
 __all__ = [  # noqa: RUF022 - what most people want comes first
     "LLM",
@@ -77,10 +78,12 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name (PEP 562)."""
-    home = _HOMES.get(name)
-    if home is None:
+    if name == "__version__":
+        value = import_module("octavo.version").version()
+    elif name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
         raise AttributeError(f"module 'octavo' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
     globals()[name] = value  # the next look finds it at once
     return value
 

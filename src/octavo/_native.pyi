@@ -1,15 +1,14 @@
 """Signatures of the native extension (csrc/bindings.cpp).
 
-Everything wrong with an argument raises ValueError. "Buffer" parameters take any object with the
-buffer protocol that is contiguous; float32 unless stated otherwise. Types are the numbers of
-`weights.checkpoint.WeightType`.
+Everything wrong with an argument raises ValueError. A `Buffer` is any object with the buffer
+protocol that is contiguous; its elements are float32 unless stated otherwise. Types are the numbers
+of `weights.checkpoint.WeightType`.
 """
 
 from collections.abc import Sequence
 from enum import Enum
 
-from typing_extensions import Buffer
-
+Buffer = object  # before Python 3.12 a type checker cannot tell who has the buffer protocol
 TokenLogprobsTuple = tuple[list[int], list[float], int]  # token ids, logprobs, rank
 RowTuple = tuple[int, int, int, Sequence[int]]  # first_token, num_tokens, context_len, block_ids
 
@@ -42,7 +41,7 @@ class Weights:
     def allocate(self) -> None:
         """Make the memory of all matrices; once, after the last `add_matrix`."""
 
-    def fill(  # noqa: PLR0913
+    def fill(
         self,
         threads: ThreadPool,
         matrix: int,
@@ -114,7 +113,7 @@ class Program:
     def rotary(
         self, rows: Rows, barrier: bool, x: View, table: View, head_dim: int, out: View
     ) -> None: ...
-    def attention(  # noqa: PLR0913
+    def attention(
         self,
         rows: Rows,
         barrier: bool,

@@ -18,7 +18,7 @@ def make_pool(num_blocks: int) -> tuple[BlockPool, PrefixIndex]:
 
 def test_a_new_pool_gives_low_block_numbers_first():
     pool, _ = make_pool(4)
-    assert [0, 1, 2] == pool.take(3)
+    assert pool.take(3) == [0, 1, 2]
     assert pool.num_free == 1
     assert pool.num_used == 3
 
@@ -39,7 +39,7 @@ def test_the_least_recently_released_cached_block_is_reused_first():
         index.add(bytes([block_id]), block_id)
     pool.release([1])
     pool.release([2, 0])
-    assert [1, 2, 0] == pool.take(3)
+    assert pool.take(3) == [1, 2, 0]
 
 
 def test_a_cached_block_loses_its_hash_when_it_is_reused_and_not_before():
@@ -59,7 +59,7 @@ def test_sharing_a_cached_block_takes_it_out_of_the_free_ones():
     pool.release([0])
     pool.share([0])
     assert pool.num_free == 1
-    assert [1] == pool.take(1)
+    assert pool.take(1) == [1]
 
 
 def test_a_block_is_free_when_its_last_holder_releases_it():
@@ -80,7 +80,7 @@ def test_a_forgotten_free_block_becomes_blank():
     index.add(b"one", 1)
     pool.release([0, 1])
     pool.forget([1])
-    assert [1, 0] == list(pool.free_blocks())
+    assert list(pool.free_blocks()) == [1, 0]
     assert pool.num_cached == 1
 
 

@@ -28,7 +28,7 @@ def test_dropping_a_block_that_is_not_findable_changes_nothing():
     index = PrefixIndex()
     index.add(b"one", 7)
     index.drop(8)
-    assert [(7, b"one")] == list(index)
+    assert list(index) == [(7, b"one")]
 
 
 def test_clear_forgets_everything():

@@ -55,26 +55,25 @@ def one_row(
 def attend_by_loops(
     q: Tensor, keys: Tensor, values: Tensor, first: int, spec: AttentionSpec
 ) -> Tensor:
-    """q: [queries, heads, head_dim] at places first..; keys, values: [places, kv_heads, head_dim]."""
+    """q: [queries, heads, head_dim], at places first, first + 1 and so on.
+
+    keys, values: [places, kv_heads, head_dim].
+    """
     group = spec.num_heads // spec.num_kv_heads
     outputs = torch.zeros(q.shape, dtype=torch.float64)
     for query in range(q.shape[0]):
         place = first + query
         oldest = 0 if spec.window is None else max(0, place - spec.window + 1)
+        visible = range(oldest, place + 1)
         for head in range(spec.num_heads):
-            scores = []
-            for key in range(oldest, place + 1):
-                score = (
-                    float(q[query, head].double() @ keys[key, head // group].double()) * spec.scale
-                )
-                if spec.soft_cap is not None:
-                    score = spec.soft_cap * math.tanh(score / spec.soft_cap)
-                scores.append(score)
+            vector = q[query, head].double()
+            scores = [float(vector @ keys[k, head // group].double()) * spec.scale for k in visible]
+            if spec.soft_cap is not None:
+                scores = [spec.soft_cap * math.tanh(s / spec.soft_cap) for s in scores]
             total = sum(math.exp(score) for score in scores)
-            for key, score in zip(range(oldest, place + 1), scores, strict=True):
-                outputs[query, head] += (
-                    math.exp(score) / total * values[key, head // group].double()
-                )
+            for key, score in zip(visible, scores, strict=True):
+                share = math.exp(score) / total
+                outputs[query, head] += share * values[key, head // group].double()
     return outputs
 
 
@@ -91,9 +90,9 @@ def test_attention_sees_each_earlier_key_of_its_window_once(
     spec = AttentionSpec(0, 4, num_kv_heads, 8, 0.4, window, soft_cap)
     cache = make_cache(num_kv_heads=num_kv_heads)
 
-    outputs = []
+    outputs: list[Tensor] = []
     for chunk in chunks:
-        done = sum(map(len, outputs))
+        done = sum(len(output) for output in outputs)
         part = slice(done, done + chunk)
         ops = make_ops(one_row(chunk, done), cache)
         outputs.append(
@@ -115,9 +114,9 @@ def test_a_row_reads_what_another_row_of_the_same_step_writes_into_a_shared_bloc
 
     out = make_ops(batch).attention(q, k, v, spec)
 
-    keys = torch.cat([k[1:5], k[:1]]).unflatten(1, (2, 8))
-    values = torch.cat([v[1:5], v[:1]]).unflatten(1, (2, 8))
-    expected = attend_by_loops(q[:1].unflatten(1, (2, 8)), keys, values, 4, spec).flatten(1)
+    keys = torch.cat([k[1:5], k[:1]]).reshape(5, 2, 8)
+    values = torch.cat([v[1:5], v[:1]]).reshape(5, 2, 8)
+    expected = attend_by_loops(q[:1].reshape(1, 2, 8), keys, values, 4, spec).flatten(1)
     torch.testing.assert_close(expected.float(), out[:1], rtol=1e-5, atol=1e-6)
 
 
@@ -155,14 +154,14 @@ def test_rotary_turns_halves_of_the_leading_part_of_each_head(rotary_dim: int) -
     x = torch.randn(5, 24)
     table = RopeTable(rotary_dim, tuple(0.5**i for i in range(rotary_dim // 2)), 1.25)
 
-    rotated = make_ops(one_row(5, context_len=3)).rotary(x, table, 8).unflatten(1, (3, 8))
+    rotated = make_ops(one_row(5, context_len=3)).rotary(x, table, 8).reshape(5, 3, 8)
 
     angles = torch.arange(3, 8)[:, None] * torch.tensor(table.inv_freq).repeat(2)[None]
-    heads = x.unflatten(1, (3, 8))[None].transpose(1, 2)[..., :rotary_dim]
+    heads = x.reshape(1, 5, 3, 8).transpose(1, 2)[..., :rotary_dim]
     cos, sin = angles.cos()[None] * 1.25, angles.sin()[None] * 1.25
     expected, _ = apply_rotary_pos_emb(heads, heads, cos, sin)
     torch.testing.assert_close(expected[0].transpose(0, 1), rotated[..., :rotary_dim])
-    assert torch.equal(x.unflatten(1, (3, 8))[..., rotary_dim:], rotated[..., rotary_dim:])
+    assert torch.equal(x.reshape(5, 3, 8)[..., rotary_dim:], rotated[..., rotary_dim:])
 
 
 def test_rms_norm_divides_by_the_root_of_the_mean_square() -> None:
@@ -179,7 +178,7 @@ def test_head_norm_norms_each_head_on_its_own() -> None:
     x, weight = torch.randn(3, 12), torch.randn(4)
     ops = make_ops(one_row(3), matrix=weight)
 
-    parts = [ops.rms_norm(part, Vector(4, TABLE), 1e-5) for part in x.split(4, dim=1)]
+    parts = [ops.rms_norm(part, Vector(4, TABLE), 1e-5) for part in torch.split(x, 4, dim=1)]
     torch.testing.assert_close(torch.cat(parts, 1), ops.head_norm(x, Vector(4, TABLE), 1e-5))
 
 

@@ -75,7 +75,8 @@ def quantise(oracle: PreTrainedModel, choose: ChooseType) -> dict[str, StoredTen
         values = parameter.numpy()
         type = GgmlType.F32 if values.ndim == 1 else choose(name)
         if type.name.endswith("_K"):  # no Python package can quantise to these
-            rows = random_rows(WeightType(int(type)), *values.shape, seed=len(stored))
+            num_rows, num_cols = values.shape
+            rows = random_rows(WeightType(int(type)), num_rows, num_cols, seed=len(stored))
         else:
             rows = gguf.quants.quantize(values, type)
         stored[name] = StoredTensor(type, rows, values.shape)

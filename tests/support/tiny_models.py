@@ -16,7 +16,6 @@ from typing import Any
 
 import tokenizers
 import torch
-import transformers
 from transformers import (
     Gemma3Config,
     Gemma3ForCausalLM,
@@ -63,15 +62,16 @@ def _gemma3_with_images(**sizes: Any) -> Gemma3Config:
         "patch_size": 14,
     }
     attention = sizes.pop("attn_implementation")
-    return Gemma3Config(
+    config = Gemma3Config(
         text_config=sizes,
         vision_config=vision,
         mm_tokens_per_image=4,
         image_token_index=VOCAB_SIZE - 1,
         boi_token_index=VOCAB_SIZE - 2,
         eoi_token_index=VOCAB_SIZE - 3,
-        attn_implementation=attention,
     )
+    config._attn_implementation = attention
+    return config
 
 
 _FAMILIES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
@@ -202,10 +202,10 @@ def make_oracle(name: str) -> PreTrainedModel:
 def save_folder(oracle: PreTrainedModel, name: str, folder: Path) -> None:
     """config.json, safetensors in the case's type and size, and a tokenizer."""
     case = CASES[name]
-    transformers.utils.logging.disable_progress_bar()
-    model = copy.deepcopy(oracle).to(case.dtype)
-    model.save_pretrained(folder, max_shard_size=case.shard_size)
-    tokenizer = PreTrainedTokenizerFast(
+    model: Any = copy.deepcopy(oracle)
+    model.to(case.dtype).save_pretrained(folder, max_shard_size=case.shard_size)
+    make_tokenizer: Any = PreTrainedTokenizerFast
+    tokenizer = make_tokenizer(
         tokenizer_object=tiny_tokenizer(), bos_token="<s>", eos_token="</s>", pad_token="<pad>"
     )
     tokenizer.save_pretrained(folder)

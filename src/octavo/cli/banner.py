@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from octavo.engine.async_engine import AsyncLLM
+from octavo.engine.build import Engine
 
 from octavo.contracts.kv_plan import MemoryPlan
 from octavo.foundation.quantities import format_bytes, format_count
 from octavo.version import version
 
 
-def banner(engine: AsyncLLM, url: str | None) -> list[str]:
+def banner(engine: Engine, url: str | None) -> list[str]:
     """A few lines for the log."""
-    hardware = engine.hardware
     lines = [
-        f"Octavo {version()}: {engine.model_name}, {hardware.weights}",
-        f"{hardware.num_threads} threads, {hardware.isa}, KV cache {hardware.kv_dtype}",
+        f"Octavo {version()}: {engine.name}",
+        engine.hardware,
         memory_line(engine.memory_plan),
     ]
     if url is not None:

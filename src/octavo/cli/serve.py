@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from octavo.engine.async_engine import AsyncLLM
+from octavo.engine.build import Engine
 
 from octavo.cli.banner import banner
 from octavo.cli.engine_flags import add_engine_flags, engine_config
@@ -39,7 +39,7 @@ def run(arguments: Sequence[str]) -> int:
     _warn_if_open(server_config)
     progress = ProgressLine(in_bytes=False)
 
-    def announce(engine: AsyncLLM, url: str) -> None:
+    def announce(engine: Engine, url: str) -> None:
         progress.close()
         for line in banner(engine, url):
             logger.info("%s", line)

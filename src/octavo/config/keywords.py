@@ -83,6 +83,36 @@ class EngineOptions(TypedDict, total=False):
     enable_chunked_prefill: bool
 
 
+class LLMOptions(EngineOptions, total=False):
+    """The same, and those options of vLLM's that a script may carry over."""
+
+    compilation_config: object
+    cpu_offload_gb: float
+    data_parallel_size: int
+    device: str | None
+    disable_custom_all_reduce: bool
+    disable_log_requests: bool
+    disable_sliding_window: bool
+    distributed_executor_backend: object
+    enable_lora: bool
+    enforce_eager: bool | None
+    hf_overrides: object
+    kv_transfer_config: object
+    load_format: str
+    max_seq_len_to_capture: int
+    pipeline_parallel_size: int
+    quantization: str | None
+    runner: str
+    skip_tokenizer_init: bool
+    speculative_config: object
+    swap_space: float
+    task: str | None
+    tensor_parallel_size: int
+    tokenizer_mode: str
+    trust_remote_code: bool
+    use_v2_block_manager: bool
+
+
 def engine_config(options: Mapping[str, Any]) -> EngineConfig:
     """The configuration for flat options by field name.
 
@@ -92,6 +122,8 @@ def engine_config(options: Mapping[str, Any]) -> EngineConfig:
     owner = {field.name: part for part, kind in PARTS.items() for field in fields(kind)}
     for name, value in options.items():
         if name in owner:
+            if value is None:
+                continue  # "decide for me" is every option's default
             given[owner[name]][name] = _typed(PARTS[owner[name]], name, value)
         else:
             _accept_foreign(name, value, owner)
@@ -104,8 +136,8 @@ def _typed(part: type[Any], name: str, value: Any) -> Any:
         return AUTO_LENGTH
     hint = get_type_hints(part)[name]
     allowed = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-    if value is None or type(value) in allowed:
-        return value  # None always means "decide for me"
+    if type(value) in allowed:
+        return value
     if float in allowed and type(value) is int:
         return float(value)
     names = " or ".join(kind.__name__ for kind in allowed if kind is not type(None))

@@ -20,8 +20,8 @@ from octavo.engine.core import EngineCore
 from octavo.engine.intake import Intake, IntakeLimits
 from octavo.errors import InvalidRequestError
 from octavo.executor.base import Executor, ReportProgress
+from octavo.executor.inline import InlineExecutor
 from octavo.foundation.clock import Clock
-from octavo.foundation.registry import Registry
 from octavo.sampling_params import SamplingParams
 from octavo.text.tokenizer import Tokenizer, tokenizer_from_folder
 from octavo.weights.checkpoint import Checkpoint
@@ -30,10 +30,6 @@ from octavo.weights.source import open_checkpoint
 
 logger = logging.getLogger(__name__)
 
-# Imported when a model is loaded: it brings the native library.
-EXECUTORS: Registry[type[Any]] = Registry(
-    "executor", {"inline": "octavo.executor.inline:InlineExecutor"}
-)
 # Names in generation_config.json that mean a field of SamplingParams by another name.
 RENAMED = {"max_new_tokens": "max_tokens"}
 NO_GENERATION_CONFIG = ("octavo", "vllm")  # values of the option that mean "none"
@@ -63,7 +59,7 @@ class Engine:
     chat_template: str | None
     core: EngineCore
     intake: Intake
-    default_sampling: Mapping[str, float | int]  # SamplingParams fields that the model asks for
+    default_sampling: Mapping[str, Any]  # SamplingParams fields that the model asks for
 
     @property
     def memory_plan(self) -> MemoryPlan:
@@ -87,7 +83,7 @@ def build_engine(config: EngineConfig, clock: Clock, report: ReportProgress) -> 
     )
     with ThreadPoolExecutor(1, thread_name_prefix="octavo-tokenizer") as helper:
         tokenizer = helper.submit(_load_tokenizer, model, checkpoint)
-        executor = EXECUTORS.load("inline")(config, checkpoint)
+        executor = InlineExecutor(config, checkpoint)
         core = start_core(config, executor, clock, report)
         try:
             return assemble(config, core, checkpoint, tokenizer.result(), clock)
@@ -147,15 +143,15 @@ def _load_tokenizer(model: ModelConfig, checkpoint: Checkpoint) -> Tokenizer:
     return open_checkpoint(model.tokenizer).load_tokenizer()
 
 
-def _default_sampling(model: ModelConfig, facts: ModelFacts) -> dict[str, float | int]:
+def _default_sampling(model: ModelConfig, facts: ModelFacts) -> dict[str, Any]:
     """What generation_config.json asks for, without the values that no request could carry."""
     if model.generation_config in NO_GENERATION_CONFIG:
         return {}
-    defaults = {}
+    defaults: dict[str, Any] = {}
     for name, value in facts.generation_defaults.items():
         field = RENAMED.get(name, name)
         try:
-            SamplingParams(**{field: value})
+            SamplingParams.from_optional({field: value})
         except InvalidRequestError as error:
             logger.warning("generation_config.json is ignored where it is wrong: %s", error)
         else:

@@ -26,6 +26,7 @@ class Choice:
         "_logprobs",
         "_matcher",
         "_params",
+        "_push_plain",
         "_text",
         "_token_ids",
         "finish_reason",
@@ -57,6 +58,8 @@ class Choice:
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprobs] | None = None if params.logprobs is None else []
         self._cumulative_logprob = 0.0
+        is_plain = detokenizer is not None and matcher is None and self._logprobs is None
+        self._push_plain = detokenizer.push if detokenizer is not None and is_plain else None
 
     @property
     def is_finished(self) -> bool:
@@ -70,6 +73,12 @@ class Choice:
         """
         self.has_news = True
         token_ids = delta.token_ids
+        if self._push_plain is not None and delta.finish_reason is None:  # most tokens
+            for token_id in token_ids:
+                self._text += self._push_plain(token_id)
+            self._token_ids += token_ids
+            self.num_tokens += len(token_ids)
+            return False
         used = self._add_text(delta) if self._detokenizer is not None else len(token_ids)
         if used < len(token_ids):
             token_ids = token_ids[:used]

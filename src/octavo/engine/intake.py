@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
+
 from octavo.config.engine import SchedulerConfig
 from octavo.contracts.kv_plan import KVPlan
 from octavo.contracts.request import EngineRequest
@@ -94,38 +96,22 @@ class Intake:
         params.verify()
         _check_priority(priority)
         self._check_token_ids(params)
-        stop_token_ids = params.stop_token_ids or []
         seed = self._seeds.getrandbits(64) if params.seed is None else params.seed
-        base = {
-            "prompt_token_ids": prompt.token_ids,
-            "max_tokens": self._max_tokens(len(prompt.token_ids), params),
-            "eos_token_ids": [] if params.ignore_eos else list(self.limits.eos_token_ids),
-            "stop_token_ids": stop_token_ids,
-            "priority": priority,
-            "arrival_s": self._clock.now_s(),
-            "cache_salt": prompt.cache_salt,
-        }
-        spec = self._sampling(params)
-        requests = []
-        for choice in range(params.n):
-            wants_prompt = choice == 0 and params.prompt_logprobs is not None
-            requests.append(
-                EngineRequest(
-                    request_id=request_id if params.n == 1 else f"{request_id}/{choice}",
-                    sampling=SamplingSpec(
-                        **spec,
-                        seed=(seed + choice) & SEED_MASK,
-                        num_prompt_logprobs=(
-                            self._num_logprobs("prompt_logprobs", params.prompt_logprobs)
-                            if wants_prompt
-                            else -1
-                        ),
-                    ),
-                    skip_prefix_cache=wants_prompt,
-                    **base,
-                )
-            )
-        return requests
+        first = EngineRequest(
+            request_id=request_id,
+            prompt_token_ids=prompt.token_ids,
+            sampling=self._sampling(params, seed & SEED_MASK),
+            max_tokens=self._max_tokens(len(prompt.token_ids), params),
+            eos_token_ids=[] if params.ignore_eos else list(self.limits.eos_token_ids),
+            stop_token_ids=params.stop_token_ids or [],
+            priority=priority,
+            arrival_s=self._clock.now_s(),
+            cache_salt=prompt.cache_salt,
+            skip_prefix_cache=params.prompt_logprobs is not None,
+        )
+        if params.n == 1:
+            return [first]
+        return [_choice_of(first, choice) for choice in range(params.n)]
 
     def _checked_ids(self, token_ids: Sequence[int]) -> list[int]:
         ids = list(token_ids)
@@ -189,14 +175,16 @@ class Intake:
             )
         return min(number, self.limits.vocab_size)
 
-    def _sampling(self, params: SamplingParams) -> dict[str, Any]:
-        """The fields of SamplingSpec that all choices share; defaults are left out."""
+    def _sampling(self, params: SamplingParams, seed: int) -> SamplingSpec:
+        """What the sampler has to do for the first choice."""
         limits = self.limits
         spec: dict[str, Any] = {
+            "seed": seed,
             "repetition_penalty": params.repetition_penalty,
             "presence_penalty": params.presence_penalty,
             "frequency_penalty": params.frequency_penalty,
             "num_logprobs": self._num_logprobs("logprobs", params.logprobs),
+            "num_prompt_logprobs": self._num_logprobs("prompt_logprobs", params.prompt_logprobs),
         }
         if not params.is_greedy:
             spec["temperature"] = max(params.temperature, LOWEST_TEMPERATURE)
@@ -214,7 +202,7 @@ class Intake:
             spec["min_tokens"] = params.min_tokens
             ends = [*limits.eos_token_ids, *(params.stop_token_ids or ())]
             spec["stop_token_ids"] = list(dict.fromkeys(ends))
-        return spec
+        return SamplingSpec(**spec)
 
     def _bad_words(self, words: Sequence[str]) -> list[list[int]]:
         """Token sequences of each word, at the start of a text and after a space."""
@@ -225,6 +213,21 @@ class Intake:
                 if ids:
                     sequences[tuple(ids)] = ids
         return list(sequences.values())
+
+
+def _choice_of(first: EngineRequest, choice: int) -> EngineRequest:
+    """The same request for another choice; the logprobs of the prompt are wanted only once."""
+    sampling = msgspec.structs.replace(
+        first.sampling,
+        seed=(first.sampling.seed + choice) & SEED_MASK,
+        num_prompt_logprobs=first.sampling.num_prompt_logprobs if choice == 0 else -1,
+    )
+    return msgspec.structs.replace(
+        first,
+        request_id=f"{first.request_id}/{choice}",
+        sampling=sampling,
+        skip_prefix_cache=first.skip_prefix_cache and choice == 0,
+    )
 
 
 def _parts_of(prompt: Any) -> tuple[str | None, Sequence[int] | None, str | None]:

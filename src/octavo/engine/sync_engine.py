@@ -19,7 +19,7 @@ from octavo.engine.fan_out import RequestStream
 from octavo.engine.intake import EncodedPrompt
 from octavo.engine.output import OutputProcessor
 from octavo.engine.progress import ProgressLine
-from octavo.errors import InvalidRequestError
+from octavo.errors import EngineDeadError, InvalidRequestError
 from octavo.foundation.clock import Clock
 from octavo.outputs import RequestOutput
 from octavo.prompts import PromptType
@@ -51,12 +51,20 @@ class SyncEngine:
         self._news: list[RequestStream] = []
         self._numbers = count()
         self._lock = threading.Lock()
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """Stop the executor. May be called twice."""
+        self._is_stopped = True
+        self.engine.core.stop()
 
     def check(self, prompt: PromptType, params: SamplingParams, *, priority: int = 0) -> Job:
         """Tokenise and check one prompt; nothing starts yet.
 
-        Raises InvalidRequestError.
+        Raises InvalidRequestError, or EngineDeadError after `stop`.
         """
+        if self._is_stopped:
+            raise EngineDeadError("the engine has been shut down")
         encoded = self.engine.intake.encode(prompt)
         request_id = str(next(self._numbers))
         requests = self.engine.intake.requests(request_id, encoded, params, priority=priority)

@@ -41,7 +41,7 @@ class HeadNorm:
 
 
 class Attention:
-    """Self-attention with grouped KV heads, rotary positions and, where the facts say so, a q/k norm.
+    """Self-attention with grouped KV heads and rotary positions; a q/k norm where the facts say so.
 
     One product makes queries, keys and values.
     """

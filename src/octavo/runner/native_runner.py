@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from octavo import _native
 from octavo.backends.native.passes import optimise
-from octavo.backends.native.placement import Placement, place
+from octavo.backends.native.placement import Placement, StepSize, place
 from octavo.backends.native.program import build_program, kv_layers
 from octavo.backends.native.recorder import record
 from octavo.backends.native.sampling import native_spec
@@ -129,12 +129,10 @@ class NativeRunner:
 
     def _lay_out(self, max_model_len: int) -> _Layout:
         model = model_class(self._facts.architecture)(self._facts, self._weights, max_model_len)
-        size = {
-            "max_tokens": self._scheduler.max_num_batched_tokens,
-            "wanted_rows": min(_LOGIT_ROWS, self._scheduler.max_num_batched_tokens),
-        }
-        placement = place(optimise(record(model)), **size)
-        return _Layout(build_program(placement, self._weights.native, **size), placement)
+        max_tokens = self._scheduler.max_num_batched_tokens
+        size = StepSize(max_tokens=max_tokens, wanted_rows=min(_LOGIT_ROWS, max_tokens))
+        placement = place(optimise(record(model)), size)
+        return _Layout(build_program(placement, self._weights.native), placement)
 
 
 def _chosen_kernels() -> _native.Kernels:

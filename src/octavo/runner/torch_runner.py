@@ -6,6 +6,7 @@ are drawn by the same native sampler that the CPU back end uses, so a draw has o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -25,6 +26,8 @@ from octavo.models.registry import model_class
 from octavo.ops.batch import BatchRow, StepBatch
 from octavo.runner.base import MemoryNeeds, ReportProgress
 from octavo.weights.checkpoint import Checkpoint
+
+logger = logging.getLogger(__name__)
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _KV_DTYPES = {**_DTYPES, "auto": torch.bfloat16}
@@ -79,7 +82,7 @@ class TorchRunner:
 
     @property
     def needs(self) -> MemoryNeeds:
-        """Known after construction, for the memory plan."""
+        """See `Runner`."""
         facts, cache = self._facts, self._config.cache
         kv_width = 2 * facts.num_kv_heads * facts.head_dim
         return MemoryNeeds(
@@ -92,7 +95,7 @@ class TorchRunner:
         )
 
     def allocate(self, plan: MemoryPlan, report: ReportProgress) -> None:
-        """Read the weights and make the KV pool."""
+        """See `Runner`."""
         facts = self._facts
         if self._config.model.threads is not None:
             torch.set_num_threads(self._config.model.threads)
@@ -109,9 +112,12 @@ class TorchRunner:
                 device=self._device,
             ),
         )
+        unused = self._weights.unused_names
+        if unused:
+            logger.info("%d tensors of the model file are not used: %s", len(unused), unused[:8])
 
     def run(self, plan: StepPlan) -> StepResult:
-        """Run one step."""
+        """See `Runner`."""
         assert self._loaded is not None, "allocate() comes before run()"
         self._update_rows(plan)
         self._loaded.cache.copy_blocks(plan.copy_from, plan.copy_to)
@@ -125,7 +131,7 @@ class TorchRunner:
         return result
 
     def close(self) -> None:
-        """Give the memory back."""
+        """See `Runner`."""
         self._loaded = None
         self._rows.clear()
 
@@ -138,9 +144,10 @@ class TorchRunner:
         num_tokens = config.scheduler.max_num_batched_tokens
         q_width = facts.num_heads * facts.head_dim
         widest = max(2 * facts.intermediate_size, q_width, facts.hidden_size)
-        longest = config.model.max_model_len or facts.max_position
+        asked_len = config.model.max_model_len or 0
+        longest = asked_len if asked_len > 0 else facts.max_position
         logits = max(num_tokens, config.scheduler.max_num_seqs) * facts.vocab_size
-        scores = facts.num_heads * num_tokens * max(longest, 0)
+        scores = facts.num_heads * num_tokens * longest
         return 4 * 2 * (num_tokens * widest + max(logits, scores))
 
     def _update_rows(self, plan: StepPlan) -> None:
@@ -226,12 +233,12 @@ class TorchRunner:
         row = self._rows[wanted.row]
         known = row.token_ids[wanted.position + 1]
         count = row.spec.num_prompt_logprobs
-        entry = _native.top_logprobs(self._kernels, logits.numpy(), known, count)
+        entry = _native.top_logprobs(self._kernels, logits.numpy().data, known, count)
         result.prompt_logprobs.setdefault(wanted.row, []).append(TokenLogprobs(*entry))
 
     def _draw(self, wanted: _Wanted, logits: Tensor, result: StepResult) -> None:
         row = self._rows[wanted.row]
-        token, chosen = row.sampler.sample(self._kernels, logits.numpy(), row.token_ids)
+        token, chosen = row.sampler.sample(self._kernels, logits.numpy().data, row.token_ids)
         row.token_ids.append(token)
         row.sampler.append(token)
         result.sampled.append(token)

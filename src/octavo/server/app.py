@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from octavo.engine.async_engine import AsyncLLM
 from octavo.server.routes.chat_completions import create_chat_completion
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -13,7 +12,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from octavo.config.server import ServerConfig
 from octavo.errors import OctavoError
 from octavo.server.auth import KeyGuard
 from octavo.server.counting import AnswerCounter

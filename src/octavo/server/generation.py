@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from octavo.engine.async_engine import CheckedRequest
 from octavo.errors import InvalidRequestError, RequestFailedError
 from octavo.outputs import RequestOutput
 from octavo.prompts import TokensPrompt
@@ -63,28 +64,25 @@ class Generation:
         self.counts = TokenCounts(num_tokens)
 
     async def outputs(self) -> AsyncGenerator[tuple[int, RequestOutput], None]:
-        """(number of the prompt, output) as they come. Closing it aborts what still runs."""
-        ids = [self.answer_id]
-        if len(self.prompts) > 1:
-            ids = [f"{self.answer_id}-{number}" for number in range(len(self.prompts))]
-        streams = [
-            self._stream(prompt, request_id)
-            for prompt, request_id in zip(self.prompts, ids, strict=True)
+        """(number of the prompt, output) as they come. Closing it aborts what still runs.
+
+        All prompts are checked before the first is queued. Raises InvalidRequestError.
+        """
+        engine = self.state.engine
+        checked = [
+            await engine.check(prompt, self.params, self.answer_id, priority=self.priority)
+            for prompt in self.prompts
         ]
+        streams = [self._stream(one) for one in checked]
         async with aclosing(merge(streams)) as merged:
             async for number, output in merged:
                 yield number, output
 
-    async def _stream(
-        self, prompt: TokensPrompt, request_id: str
-    ) -> AsyncGenerator[RequestOutput, None]:
+    async def _stream(self, checked: CheckedRequest) -> AsyncGenerator[RequestOutput, None]:
         """The outputs of one prompt, counted."""
-        watch = _Stopwatch(self.state, self.params, len(prompt["prompt_token_ids"]))
-        outputs = self.state.engine.generate(
-            prompt, self.params, request_id, priority=self.priority
-        )
-        async with aclosing(outputs) as items:
-            async for output in items:
+        watch = _Stopwatch(self.state, self.params, len(checked.prompt.token_ids))
+        async with self.state.engine.submit(checked) as outputs:
+            async for output in outputs:
                 num_tokens = sum(len(choice.token_ids) for choice in output.outputs)
                 self.counts.completion_tokens += num_tokens
                 watch.note(num_tokens)

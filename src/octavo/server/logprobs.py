@@ -8,9 +8,10 @@ complete.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from octavo.outputs import Logprob, RequestOutput
 from octavo.text.tokenizer import Tokenizer
 
 from octavo.contracts.step import TokenLogprobs
@@ -70,21 +71,43 @@ def chat_logprobs(
     return {"content": content, "refusal": None}
 
 
+def prompt_entries(output: RequestOutput) -> list[TokenLogprobs | None]:
+    """The prompt's logprobs in the engine's form, one entry a token; the first has none."""
+    entries: list[TokenLogprobs | None] = []
+    for token_id, position in zip(
+        output.prompt_token_ids, output.prompt_logprobs or (), strict=False
+    ):
+        if position is None:
+            entries.append(None)
+            continue
+        best = sorted(position, key=lambda other: position[other].rank or 0)
+        token_ids = [token_id, *best]
+        values = [position[other].logprob for other in token_ids]
+        entries.append(TokenLogprobs(token_ids, values, position[token_id].rank or 0))
+    return entries
+
+
 def prompt_logprobs(
-    tokenizer: Tokenizer, entries: Sequence[TokenLogprobs]
-) -> list[dict[str, Any] | None]:
+    tokenizer: Tokenizer, output: RequestOutput
+) -> list[dict[str, Any] | None] | None:
     """vLLM's `prompt_logprobs`: for each prompt token a map id -> logprob; the first has none."""
-    shown: list[dict[str, Any] | None] = [None]
-    for entry in entries:
-        ranks = [entry.rank, *range(1, len(entry.token_ids))]
-        position: dict[str, Any] = {}
-        for token_id, value, rank in zip(entry.token_ids, entry.logprobs, ranks, strict=True):
-            text = tokenizer.token_bytes(token_id).decode("utf-8", "replace")
-            position.setdefault(
-                str(token_id), {"logprob": finite(value), "rank": rank, "decoded_token": text}
-            )
-        shown.append(position)
-    return shown
+    if output.prompt_logprobs is None:
+        return None
+    return [
+        None if position is None else _position(tokenizer, position)
+        for position in output.prompt_logprobs
+    ]
+
+
+def _position(tokenizer: Tokenizer, position: Mapping[int, Logprob]) -> dict[str, Any]:
+    return {
+        str(token_id): {
+            "logprob": finite(entry.logprob),
+            "rank": entry.rank,
+            "decoded_token": tokenizer.token_bytes(token_id).decode("utf-8", "replace"),
+        }
+        for token_id, entry in position.items()
+    }
 
 
 def finite(value: float) -> float:

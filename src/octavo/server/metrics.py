@@ -6,7 +6,7 @@ fed when a request ends. All label sets exist from the start: alert rules use ab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -42,17 +42,17 @@ HISTOGRAMS = (
     ("request_params_max_tokens", "max_tokens of a request.", LENGTH_BUCKETS),
     ("request_params_n", "Choices of a request.", (1.0, 2.0, 5.0, 10.0, 20.0)),
 )
-Snapshot = Callable[[], tuple[EngineStats, MemoryPlan] | None]
 
 
 class ServerMetrics:
     """One registry per server."""
 
-    def __init__(self, model_name: str, snapshot: Snapshot, namespace: str = "vllm") -> None:
+    def __init__(self, model_name: str, namespace: str = "vllm") -> None:
         self._registry = CollectorRegistry()
         self._labels = {"model_name": model_name, "engine": "0"}
         self._namespace = namespace
-        self._registry.register(_LiveCollector(namespace, self._labels, snapshot))
+        self._live = _LiveCollector(namespace, self._labels)
+        self._registry.register(self._live)
         self._histograms = {
             name: self._histogram(name, text, buckets) for name, text, buckets in HISTOGRAMS
         }
@@ -71,8 +71,9 @@ class ServerMetrics:
         """Count one HTTP answer."""
         self._http_requests.labels(method, handler, f"{status // 100}xx").inc()
 
-    def render(self) -> bytes:
-        """The text of /metrics."""
+    def render(self, stats: EngineStats | None, memory: MemoryPlan | None) -> bytes:
+        """The text of /metrics; None for an engine that is not there yet."""
+        self._live.stats, self._live.memory = stats, memory
         return bytes(generate_latest(self._registry))
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
@@ -87,17 +88,18 @@ class ServerMetrics:
 
 
 class _LiveCollector:
-    """Reads the engine's own counts at each scrape."""
+    """Shows the engine's own counts as they were read for this scrape."""
 
-    def __init__(self, namespace: str, labels: dict[str, str], snapshot: Snapshot) -> None:
-        self._namespace, self._labels, self._snapshot = namespace, labels, snapshot
+    def __init__(self, namespace: str, labels: dict[str, str]) -> None:
+        self._namespace, self._labels = namespace, labels
+        self.stats: EngineStats | None = None
+        self.memory: MemoryPlan | None = None
 
     def describe(self) -> list[Metric]:
         return []  # nothing is collected at registration
 
     def collect(self) -> Iterator[Metric]:
-        found = self._snapshot()
-        stats, memory = found if found is not None else (None, None)
+        stats, memory = self.stats, self.memory
         yield self._gauge(
             "num_requests_running", "Requests in the batch.", stats.num_running if stats else 0
         )

@@ -19,20 +19,22 @@ from typing import Any
 
 import uvicorn
 from octavo.engine.async_engine import AsyncLLM
+from octavo.engine.build import Engine
 
 from octavo.config.engine import EngineConfig
 from octavo.config.server import ServerConfig
 from octavo.errors import ConfigError
 from octavo.foundation import env
-from octavo.server.app import build_app, build_state
+from octavo.server.app import build_app
 from octavo.server.state import ServerState
 from octavo.server.stats_log import log_statistics
 
 logger = logging.getLogger(__name__)
-Announce = Callable[[AsyncLLM, str], None]
+Announce = Callable[[Engine, str], None]
 ReportProgress = Callable[[str, float], None]
 ABORT_GRACE_S = 1.0  # for aborted answers to say so before their connections are closed
 BACKLOG = 2048
+PROGRESS_EVERY_S = 0.2
 
 
 def serve(
@@ -144,12 +146,12 @@ class _Server:
         """Open the door, load, serve, drain."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._signals.put_nowait, number)
-        engine = AsyncLLM.start(self._engine_config, on_progress=self._report)
-        state = build_state(engine, self._config)
+        engine = AsyncLLM.start(self._engine_config)
+        state = ServerState(engine, self._engine_config.model.model, self._config)
         http = _Uvicorn(self._uvicorn_config(state))
         serving = asyncio.ensure_future(http.serve(sockets=[self._listener]))
         ending = asyncio.ensure_future(self._wait_for_end(state))
-        loading = asyncio.ensure_future(self._load(engine))
+        loading = asyncio.ensure_future(self._load(state))
         try:
             await asyncio.wait({ending, loading, serving}, return_when=asyncio.FIRST_COMPLETED)
             if loading.done():
@@ -162,9 +164,21 @@ class _Server:
             http.should_exit = True
             await asyncio.gather(serving, loading, ending, return_exceptions=True)
 
-    async def _load(self, engine: AsyncLLM) -> None:
-        await engine.ready()
-        self._announce(engine, url_of(self._config, self._listener))
+    async def _load(self, state: ServerState) -> None:
+        watcher = asyncio.ensure_future(self._watch_progress(state.engine))
+        try:
+            loaded = await state.engine.ready()
+        finally:
+            watcher.cancel()
+            await asyncio.gather(watcher, return_exceptions=True)
+        state.set_loaded(loaded)
+        self._announce(loaded, url_of(self._config, self._listener))
+
+    async def _watch_progress(self, engine: AsyncLLM) -> None:
+        """Show how loading goes on; its owner ends it."""
+        while True:
+            self._report(engine.load_progress.phase, engine.load_progress.share)
+            await asyncio.sleep(PROGRESS_EVERY_S)
 
     async def _serve_until(
         self, ending: asyncio.Future[None], serving: asyncio.Future[None], engine: AsyncLLM
@@ -193,7 +207,7 @@ class _Server:
                 self._config.shutdown_timeout,
             )
             await self._drain(state)
-        state.engine.abort_all()
+        await state.engine.shutdown(0)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(state.open_answers.wait_closed(), ABORT_GRACE_S)
 

@@ -14,10 +14,11 @@ from typing import Any
 
 from octavo.chat.template import ChatTemplate
 from octavo.engine.async_engine import AsyncLLM
+from octavo.engine.build import Engine
 from octavo.text.tokenizer import Tokenizer
 
 from octavo.config.server import ServerConfig
-from octavo.errors import EngineDeadError, ModelNotFoundError
+from octavo.errors import EngineDeadError, InvalidRequestError, ModelNotFoundError
 from octavo.prompts import TokensPrompt
 from octavo.server.errors import NotReadyError
 from octavo.server.metrics import ServerMetrics
@@ -53,27 +54,47 @@ class OpenAnswers:
 class ServerState:
     """The engine as the routes see it."""
 
-    def __init__(self, engine: AsyncLLM, config: ServerConfig, metrics: ServerMetrics) -> None:
+    def __init__(self, engine: AsyncLLM, model_name: str, config: ServerConfig) -> None:
         self.engine = engine
+        self.model_name = model_name
         self.config = config
-        self.metrics = metrics
+        self.metrics = ServerMetrics(self.names[0])
         self.created = int(time.time())
         self.is_draining = False
         self.open_answers = OpenAnswers()
+        self._loaded: Engine | None = None
+        self._template: ChatTemplate | None = None
+
+    @property
+    def loaded(self) -> Engine:
+        """The engine's parts. Only after `require_ready`."""
+        assert self._loaded is not None, "require_ready comes first"
+        return self._loaded
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the model is loaded."""
+        return self._loaded is not None
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names under which the model is served, the first one in answers."""
-        return self.config.served_model_name or (self.engine.model_name,)
+        return self.config.served_model_name or (self.model_name,)
 
     @property
     def tokenizer(self) -> Tokenizer:
-        return self.engine.tokenizer
+        return self.loaded.tokenizer
 
     @property
     def defaults(self) -> Mapping[str, Any]:
         """Sampling defaults of the model's generation_config."""
-        return self.engine.default_sampling
+        return self.loaded.default_sampling
+
+    def set_loaded(self, loaded: Engine) -> None:
+        """The model is there; from now on requests are taken."""
+        source = self.config.chat_template or loaded.chat_template
+        self._template = None if source is None else template_of(source, loaded.tokenizer)
+        self._loaded = loaded
 
     def require_ready(self) -> None:
         """Refuse while loading, draining or dead. Raises NotReadyError, EngineDeadError."""
@@ -81,9 +102,9 @@ class ServerState:
             raise EngineDeadError("the engine has ended; restart the server")
         if self.is_draining:
             raise NotReadyError("the server is shutting down", retry_after_s=5)
-        if not self.engine.is_ready:
-            phase, share = self.engine.load_progress
-            message = f"the model is still loading: {phase}, {share:.0%}"
+        if self._loaded is None:
+            progress = self.engine.load_progress
+            message = f"the model is still loading: {progress.phase}, {progress.share:.0%}"
             raise NotReadyError(message, retry_after_s=1)
 
     def require_model(self, name: str | None) -> str:
@@ -99,7 +120,13 @@ class ServerState:
 
     def chat_template(self) -> ChatTemplate:
         """The template of chats. Raises InvalidRequestError where the model has none."""
-        return self.engine.chat_template()
+        if self._template is None:
+            raise InvalidRequestError(
+                "this model has no chat template; use /v1/completions, or start the server with "
+                "--chat-template",
+                param="messages",
+            )
+        return self._template
 
     async def tokenise(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Token ids; a long text does not hold up the event loop."""

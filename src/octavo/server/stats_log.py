@@ -17,10 +17,7 @@ async def log_statistics(engine: AsyncLLM, every_s: float) -> None:
     before: EngineStats | None = None
     while True:
         await asyncio.sleep(every_s)
-        snapshot = engine.snapshot()
-        if snapshot is None:
-            continue
-        stats, _ = snapshot
+        stats = await engine.stats()
         line = statistics_line(before, stats, every_s)
         before = stats
         if line:

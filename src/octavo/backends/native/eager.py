@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from octavo import _native
 from octavo._native import Rows
 from octavo.backends.native.operations import Buffer, Value, whole
-from octavo.backends.native.placement import place
+from octavo.backends.native.placement import StepSize, place
 from octavo.backends.native.program import build_program
 from octavo.backends.native.recorder import Recorder
 from octavo.ops.batch import StepBatch
@@ -26,7 +26,7 @@ from octavo.ops.weights import Embedding, Linear, Vector
 class Floats:
     """Activations between two eager ops: [rows, width] of float32, row after row."""
 
-    data: memoryview  # format "f", one dimension
+    data: memoryview[float]  # format "f", one dimension
     width: int
     rows: Rows = Rows.TOKENS
 
@@ -36,7 +36,7 @@ class Floats:
 
     def row(self, index: int) -> list[float]:
         """One row as Python floats."""
-        return self.data[index * self.width : (index + 1) * self.width].tolist()
+        return list(self.data[index * self.width : (index + 1) * self.width])
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class EagerOps:
         self._machine = machine
 
     def floats(
-        self, values: array[float] | memoryview, width: int, rows: Rows = Rows.TOKENS
+        self, values: array[float] | memoryview[float], width: int, rows: Rows = Rows.TOKENS
     ) -> Floats:
         """An input: `values` are float32, row after row, `width` to a row."""
         return Floats(memoryview(values).cast("B").cast("f"), width, rows)
@@ -131,9 +131,9 @@ class EagerOps:
         values = tuple(Value(floats.rows, floats.width) for floats in inputs)
         recorder = Recorder()
         result = record(recorder, *(whole(value) for value in values))
-        size = {"max_tokens": len(batch.token_ids), "wanted_rows": max(1, len(batch.wanted))}
-        placement = place(recorder.finish(result), inputs=values, **size)
-        program = build_program(placement, machine.weights, **size)
+        size = StepSize(max_tokens=len(batch.token_ids), wanted_rows=max(1, len(batch.wanted)))
+        placement = place(recorder.finish(result), size, inputs=values)
+        program = build_program(placement, machine.weights)
         forward = _native.Forward(
             program,
             machine.kernels,

@@ -2,7 +2,8 @@
 
 A *value* is the result of one operation and is never changed (static single assignment); a
 *buffer* is some columns of a value, which is what a model hands around. Where values lie in memory
-is decided later, in `placement.py`. Nothing here touches numbers or the extension beyond its enumerations.
+is decided later, in `placement.py`. Nothing here touches numbers, or the extension beyond its
+enumerations.
 """
 
 from __future__ import annotations

@@ -50,10 +50,19 @@ class Storage:
 
 
 @dataclass(frozen=True, slots=True)
+class StepSize:
+    """The largest step that will run."""
+
+    max_tokens: int
+    wanted_rows: int  # at a time; more are wanted in slices
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """A recording with everything that the C++ side needs to know of memory and threads."""
 
     recording: Recording
+    size: StepSize
     places: dict[Value, tuple[Storage, int]]  # storage and first column
     barriers: tuple[bool, ...]  # parallel to the operations: threads meet before it
     arena_floats: int
@@ -64,20 +73,18 @@ class Placement:
         return View(storage.offset + column + buffer.column, storage.stride, buffer.width)
 
 
-def place(
-    recording: Recording, *, max_tokens: int, wanted_rows: int, inputs: tuple[Value, ...] = ()
-) -> Placement:
-    """Lay a recording out for steps of up to `max_tokens` tokens and `wanted_rows` rows at a time.
+def place(recording: Recording, size: StepSize, inputs: tuple[Value, ...] = ()) -> Placement:
+    """Lay a recording out for steps of up to `size`.
 
     `inputs` are values that no operation computes: whoever runs the program fills them before.
     """
     operations, homes = _choose_homes(recording, inputs)
     recording = Recording(operations, recording.result)
     spans = _spans(recording, homes, inputs)
-    arena = _Arena({Rows.TOKENS: max_tokens, Rows.WANTED: wanted_rows})
+    arena = _Arena(size)
     storages = _reserve_all(arena, spans, len(operations))
     places = {value: (storages[home.value], home.column) for value, home in homes.items()}
-    return Placement(recording, places, _barriers(operations, places), arena.num_floats)
+    return Placement(recording, size, places, _barriers(operations, places), arena.num_floats)
 
 
 # ---- Lifetimes -----------------------------------------------------------------------------------
@@ -183,8 +190,8 @@ def _spans(
 class _Arena:
     """First fit: a storage goes to the lowest gap that holds it."""
 
-    def __init__(self, capacity: dict[Rows, int]) -> None:
-        self._capacity = capacity
+    def __init__(self, size: StepSize) -> None:
+        self._capacity = {Rows.TOKENS: size.max_tokens, Rows.WANTED: size.wanted_rows}
         self._live: list[Storage] = []  # by offset
         self.num_floats = 0
 

@@ -26,11 +26,10 @@ from octavo.backends.native.placement import Placement
 from octavo.ops.ops import AttentionSpec
 
 
-def build_program(
-    placement: Placement, weights: Weights, *, max_tokens: int, wanted_rows: int
-) -> Program:
+def build_program(placement: Placement, weights: Weights) -> Program:
     """A program for steps of the size that the placement was made for."""
-    program = Program(weights, placement.arena_floats, max_tokens, wanted_rows)
+    size = placement.size
+    program = Program(weights, placement.arena_floats, size.max_tokens, size.wanted_rows)
     recording = placement.recording
     for operation, barrier in zip(recording.operations, placement.barriers, strict=True):
         inputs = [placement.view(buffer) for buffer in operation.inputs]
@@ -67,28 +66,28 @@ class _Appender:
             case Embed(matrix, scale):
                 program.embed(rows, barrier, matrix, scale, output)
             case Product(matrix):
-                program.linear(rows, barrier, matrix, *inputs, output)
+                program.linear(rows, barrier, matrix, inputs[0], output)
             case Norm(vector, eps):
-                program.norm(rows, barrier, vector, eps, *inputs, output)
+                program.norm(rows, barrier, vector, eps, inputs[0], output)
             case Angles(table):
                 factor = table.attention_factor
                 program.rope_table(rows, barrier, table.inv_freq, factor, output)
             case Rotate(head_dim):
-                program.rotary(rows, barrier, *inputs, head_dim, output)
+                program.rotary(rows, barrier, inputs[0], inputs[1], head_dim, output)
             case Attend(spec):
                 self._append_attention(spec, inputs, output)
             case Gate(activation):
-                program.gated(rows, barrier, activation, *inputs, output)
+                program.gated(rows, barrier, activation, inputs[0], output)
             case Activate(activation):
-                program.activation(rows, barrier, activation, *inputs, output)
+                program.activation(rows, barrier, activation, inputs[0], output)
             case Add():
-                program.add(rows, barrier, *inputs, output)
+                program.add(rows, barrier, inputs[0], inputs[1], output)
             case Scale(factor):
-                program.scale(rows, barrier, factor, *inputs, output)
+                program.scale(rows, barrier, factor, inputs[0], output)
             case SoftCap(cap):
-                program.soft_cap(rows, barrier, cap, *inputs, output)
+                program.soft_cap(rows, barrier, cap, inputs[0], output)
             case TakeWanted():
-                program.wanted_rows(rows, barrier, *inputs, output)
+                program.wanted_rows(rows, barrier, inputs[0], output)
 
     def _append_attention(self, spec: AttentionSpec, inputs: list[View], output: View) -> None:
         q, k, v = inputs

@@ -15,7 +15,7 @@ from octavo.prompts import TokensPrompt
 from octavo.server.bodies import read_json
 from octavo.server.chunks import ChunkWriter
 from octavo.server.generation import Generation
-from octavo.server.logprobs import CompletionLogprobs, prompt_logprobs
+from octavo.server.logprobs import CompletionLogprobs, prompt_entries, prompt_logprobs
 from octavo.server.routes.health import state_of
 from octavo.server.schemas.completions import CompletionRequest, prompts_of
 from octavo.server.schemas.sampling import check_served, sampling_params
@@ -94,7 +94,7 @@ class _CompletionAnswer(Answer):
             if is_first:
                 shown["prompt_token_ids"] = output.prompt_token_ids
         if self._body.prompt_logprobs is not None and not self.streams:
-            shown["prompt_logprobs"] = prompt_logprobs(self.tokenizer, self._prompt_entries(output))
+            shown["prompt_logprobs"] = prompt_logprobs(self.tokenizer, output)
         return shown
 
     def plain_chunk(
@@ -127,14 +127,11 @@ class _CompletionAnswer(Answer):
         entries: list[TokenLogprobs | None] = []
         if echoes:
             token_ids += output.prompt_token_ids
-            entries += [None, *self._prompt_entries(output)]
+            entries += prompt_entries(output)
         if not self._scores_only and choice.logprobs is not None:
             token_ids += choice.token_ids
             entries += choice.logprobs.raw
         return builder.add(token_ids, entries)
-
-    def _prompt_entries(self, output: RequestOutput) -> list[TokenLogprobs]:
-        return output.raw_prompt_logprobs or []
 
 
 async def _token_prompts(
@@ -147,7 +144,7 @@ async def _token_prompts(
             ids = await state.tokenise(given, add_special_tokens=adds_specials)
         else:
             ids = given
-        ids, was_cut = cut_prompt(ids, body.truncate_prompt_tokens, state.engine.max_model_len)
+        ids, was_cut = cut_prompt(ids, body.truncate_prompt_tokens, state.loaded.max_model_len)
         text = given if isinstance(given, str) and not was_cut else None
         prompts.append(prompt_of(ids, text, salt))
     return prompts

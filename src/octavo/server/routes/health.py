@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from octavo.errors import EngineDeadError
 from octavo.server.bodies import json_response
 from octavo.server.state import ServerState
 from octavo.version import version
@@ -19,20 +20,26 @@ def state_of(request: Request) -> ServerState:
 
 async def health(request: Request) -> Response:
     """200 when requests can be served; 503 while loading and when the engine has ended."""
-    engine = state_of(request).engine
-    return Response(status_code=200 if engine.is_ready and not engine.errored else 503)
+    state = state_of(request)
+    if not state.is_ready:
+        return Response(status_code=503)
+    try:
+        await state.engine.check_health()
+    except EngineDeadError:
+        return Response(status_code=503)
+    return Response()
 
 
 async def ready(request: Request) -> Response:
     """200 when new requests are taken, else 503 with the reason and the progress of loading."""
     state = state_of(request)
-    phase, share = state.engine.load_progress
     if state.engine.errored:
         body: dict[str, object] = {"status": "dead"}
     elif state.is_draining:
         body = {"status": "draining", "open_answers": state.open_answers.count}
-    elif not state.engine.is_ready:
-        body = {"status": "loading", "phase": phase, "progress": round(share, 3)}
+    elif not state.is_ready:
+        now = state.engine.load_progress
+        body = {"status": "loading", "phase": now.phase, "progress": round(now.share, 3)}
     else:
         return json_response({"status": "ready"})
     response = json_response(body, headers={"Retry-After": "1"})
@@ -47,5 +54,9 @@ async def show_version(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     """Prometheus text."""
-    text = state_of(request).metrics.render()
+    state = state_of(request)
+    stats, memory = None, None
+    if state.is_ready and not state.engine.errored:
+        stats, memory = await state.engine.stats(), state.loaded.memory_plan
+    text = state.metrics.render(stats, memory)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -25,6 +25,5 @@ async def show_model(request: Request) -> Response:
 
 
 def _card(state: ServerState, name: str) -> ModelCard:
-    engine = state.engine
-    length = engine.max_model_len if engine.is_ready else None
-    return ModelCard(id=name, created=state.created, root=engine.model_name, max_model_len=length)
+    length = state.loaded.max_model_len if state.is_ready else None
+    return ModelCard(id=name, created=state.created, root=state.model_name, max_model_len=length)

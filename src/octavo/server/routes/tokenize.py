@@ -37,7 +37,7 @@ async def tokenize(request: Request) -> Response:
     return json_response(
         TokenizeResponse(
             count=len(tokens),
-            max_model_len=state.engine.max_model_len,
+            max_model_len=state.loaded.max_model_len,
             tokens=tokens,
             token_strs=strings if body.return_token_strs else None,
         )

@@ -1,0 +1,97 @@
+// Random weight matrices in file order and in panels, for checks and measurements.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "formats.hpp"
+#include "packing.hpp"
+
+namespace octavo::test {
+
+struct NamedType {
+  WeightType type;
+  const char* name;
+};
+constexpr NamedType kTypes[] = {
+    {WeightType::F32, "F32"},   {WeightType::F16, "F16"},   {WeightType::BF16, "BF16"},
+    {WeightType::Q4_0, "Q4_0"}, {WeightType::Q4_1, "Q4_1"}, {WeightType::Q5_0, "Q5_0"},
+    {WeightType::Q5_1, "Q5_1"}, {WeightType::Q8_0, "Q8_0"}, {WeightType::Q4_K, "Q4_K"},
+    {WeightType::Q5_K, "Q5_K"}, {WeightType::Q6_K, "Q6_K"},
+};
+
+inline bool is_float(WeightType type) { return block_elements(type) == 1; }
+
+using Random = std::mt19937;
+
+inline float uniform_float(Random& random) { return static_cast<float>(random()) * 0x1p-31f - 1.0f; }
+
+struct Matrix {
+  WeightType type;
+  int64_t rows, cols;
+  std::vector<uint8_t> file;    // row-major
+  std::vector<uint8_t> panels;
+
+  int64_t num_panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
+  int64_t bytes_of_panel() const { return panel_bytes(type, cols); }
+  float value(int64_t row, int64_t col) const {
+    return file_value(type, file.data() + row * file_row_bytes(type, cols), col);
+  }
+};
+
+// Random bits with scales of a moderate size.
+inline std::vector<uint8_t> random_rows(WeightType type, int64_t rows, int64_t cols, Random& random) {
+  std::vector<uint8_t> file(static_cast<size_t>(rows * file_row_bytes(type, cols)));
+  const auto put_half = [&](size_t at) {
+    const uint16_t half = static_cast<uint16_t>((random() & 0x83ff) | ((2 + random() % 10) << 10));
+    std::memcpy(&file[at], &half, sizeof half);
+  };
+  if (type == WeightType::F32) {
+    for (size_t at = 0; at < file.size(); at += 4) {
+      const float x = uniform_float(random);
+      std::memcpy(&file[at], &x, sizeof x);
+    }
+    return file;
+  }
+  for (uint8_t& byte : file) byte = static_cast<uint8_t>(random() >> 7);
+  if (type == WeightType::BF16) {
+    for (size_t at = 1; at < file.size(); at += 2) file[at] = (file[at] & 0x80) | 0x3e;
+    return file;
+  }
+  const size_t block = static_cast<size_t>(file_row_bytes(type, block_elements(type)));
+  for (size_t at = 0; at < file.size(); at += block) {
+    put_half(type == WeightType::Q6_K ? at + 208 : at);
+    const bool has_minimum = type == WeightType::Q4_1 || type == WeightType::Q5_1 ||
+                             type == WeightType::Q4_K || type == WeightType::Q5_K;
+    if (has_minimum) put_half(at + 2);
+  }
+  return file;
+}
+
+inline void pack(Matrix& matrix, WeightType from, const int32_t* row_order = nullptr) {
+  const size_t bytes = static_cast<size_t>(matrix.num_panels() * matrix.bytes_of_panel());
+  matrix.panels.assign(bytes, 0xff);
+  const int64_t middle = matrix.num_panels() / 2;
+  PackArgs args{matrix.file.data(), from, matrix.type, matrix.rows, matrix.cols, row_order,
+                matrix.panels.data(), middle, matrix.num_panels()};
+  pack_panels(args);
+  args.panel_begin = 0;
+  args.panel_end = middle;
+  pack_panels(args);
+}
+
+inline Matrix random_matrix(WeightType type, int64_t rows, int64_t cols, Random& random) {
+  Matrix matrix{type, rows, cols, random_rows(type, rows, cols, random), {}};
+  pack(matrix, type);
+  return matrix;
+}
+
+inline std::vector<float> random_floats(int64_t count, Random& random) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) value = uniform_float(random);
+  return values;
+}
+
+}  // namespace octavo::test

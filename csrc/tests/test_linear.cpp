@@ -1,0 +1,364 @@
+// Checks of the vector layer, weight packing and matrix products, outside Python. On x86-64, in csrc/:
+//
+//   flags="-std=c++17 -O3 -ffp-contract=off -I."
+//   g++ $flags -c tests/linear_kernels.cpp -o scalar.o -DOCTAVO_TEST_SCALAR
+//   g++ $flags -c tests/linear_kernels.cpp -o avx2.o   -DOCTAVO_TEST_AVX2 -mavx2 -mfma -mf16c
+//   g++ $flags -c tests/linear_kernels.cpp -o avx512.o -DOCTAVO_TEST_AVX512 \
+//       -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl
+//   g++ $flags tests/test_linear.cpp tests/bench_linear.cpp packing.cpp scalar.o avx2.o avx512.o \
+//       -pthread -o test_linear
+//
+// `test_linear` checks; `test_linear --bench` measures (bench_linear.cpp).
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "formats.hpp"
+#include "linear_kernels.hpp"
+#include "matrices.hpp"
+#include "packing.hpp"
+
+namespace octavo::test {
+
+int run_benchmark(const std::vector<const Kernels*>& all, int num_arguments, char** arguments);
+
+namespace {
+
+// The sets that were linked in and that this machine runs.
+std::vector<const Kernels*> runnable_kernels() {
+  std::vector<const Kernels*> all;
+  if (scalar_test_kernels) all.push_back(scalar_test_kernels());
+  if (neon_test_kernels) all.push_back(neon_test_kernels());
+#if defined(__x86_64__)
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") &&
+                          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                          __builtin_cpu_supports("avx512vl");
+  if (avx2_test_kernels && has_avx2) all.push_back(avx2_test_kernels());
+  if (avx512_test_kernels && has_avx512) all.push_back(avx512_test_kernels());
+#endif
+  return all;
+}
+
+int num_failures = 0;
+
+void check(bool holds, const std::string& what) {
+  if (holds) return;
+  if (++num_failures <= 20) std::printf("FAILED: %s\n", what.c_str());
+}
+
+// Equal bits, or both NaN.
+bool same_number(float a, float b) { return bits_of(a) == bits_of(b) || (std::isnan(a) && std::isnan(b)); }
+
+// The definition of a product: one chain of fused multiply-adds per output.
+std::vector<float> chain_products(const Matrix& matrix, const std::vector<float>& x, int64_t x_stride,
+                                  int64_t num_tokens, const float* bias) {
+  std::vector<float> out;
+  std::vector<float> weights(static_cast<size_t>(matrix.rows * matrix.cols));
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    for (int64_t k = 0; k < matrix.cols; ++k) {
+      weights[static_cast<size_t>(row * matrix.cols + k)] = matrix.value(row, k);
+    }
+  }
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    for (int64_t row = 0; row < matrix.rows; ++row) {
+      const float* w = weights.data() + row * matrix.cols;
+      float sum = 0.0f;
+      for (int64_t k = 0; k < matrix.cols; ++k) {
+        sum = std::fma(x[static_cast<size_t>(t * x_stride + k)], w[k], sum);
+      }
+      out.push_back(bias ? sum + bias[row] : sum);
+    }
+  }
+  return out;
+}
+
+constexpr float kUntouched = -12345.0f;
+
+struct ProductCase {
+  const Matrix* matrix;
+  const std::vector<float>* x;
+  int64_t x_stride;
+  const float* bias;
+  std::vector<int64_t> splits;  // panels at which the work is cut
+};
+
+// Outputs of the first `num_tokens` tokens, [num_tokens][rows]; checks that nothing else was written.
+std::vector<float> products(const Kernels& kernels, const ProductCase& c, int64_t num_tokens) {
+  const Matrix& matrix = *c.matrix;
+  const int64_t out_stride = matrix.rows + 3;
+  std::vector<float> out(static_cast<size_t>((num_tokens + 1) * out_stride), kUntouched);
+  std::vector<float> scratch(static_cast<size_t>(kernels.linear_scratch_floats(matrix.cols)) + 1, kUntouched);
+  std::vector<int64_t> cuts = c.splits;
+  cuts.push_back(matrix.num_panels());
+  int64_t begin = 0;
+  for (const int64_t end : cuts) {
+    kernels.linear({matrix.type, matrix.panels.data(), matrix.bytes_of_panel(), matrix.rows, matrix.cols,
+                    c.x->data(), c.x_stride, num_tokens, out.data(), out_stride, c.bias, begin, end,
+                    scratch.data()});
+    begin = end;
+  }
+  check(scratch.back() == kUntouched, std::string(kernels.name) + " stays within its scratch memory");
+
+  std::vector<float> result;
+  bool others_untouched = true;
+  for (int64_t t = 0; t <= num_tokens; ++t) {
+    const float* row = out.data() + t * out_stride;
+    const int64_t written = t < num_tokens ? matrix.rows : 0;
+    result.insert(result.end(), row, row + written);
+    others_untouched &= std::all_of(row + written, row + out_stride, [](float y) { return y == kUntouched; });
+  }
+  check(others_untouched, std::string(kernels.name) + " writes only the rows of its panels");
+  return result;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// A finite or special float of any size, often close to a rounding boundary of the 16-bit formats.
+float any_float(Random& random) {
+  static const uint32_t special[] = {0,          0x80000000, 1,          0x80000001, 0x7f800000, 0xff800000,
+                                     0x7fc00000, 0x7f7fffff, 0x477fefff, 0x477ff000, 0x33000000, 0x33000001,
+                                     0x387fffff, 0x38800000, 0x3f000000, 0x3fc00000, 0xbf000000, 0x4b000000,
+                                     0x4affffff, 0xcb000001, 0x7f7f8000, 0x4afffffe, 0x3effffff, 0xbf800000};
+  uint32_t bits = static_cast<uint32_t>(random());
+  switch (random() % 8) {
+    case 0: return float_of(special[random() % (sizeof special / sizeof *special)]);
+    case 1: return float_of((bits & 0x8fffffffu) | 0x30000000u);                // small
+    case 2: return float_of((bits & 0xffffe000u) | (random() % 3 + 0xfffu));    // near a tie of f16
+    case 3: return float_of((bits & 0xffff0000u) | (random() % 3 + 0x7fffu));   // near a tie of bf16
+    case 4: return std::ldexp(uniform_float(random), static_cast<int>(random() % 40) - 20);
+    default: return float_of(bits);
+  }
+}
+
+void check_vector_layer(const std::vector<const Kernels*>& all) {
+  Random random(1);
+  for (int round = 0; round < 20000; ++round) {
+    float a[8], b[8], c[8];
+    for (int i = 0; i < 8; ++i) {
+      a[i] = any_float(random);
+      b[i] = random() % 8 == 0 ? a[i] : any_float(random);
+      c[i] = random() % 4 == 0 ? -a[i] * b[i] : any_float(random);
+    }
+    std::vector<std::vector<uint32_t>> results;
+    for (const Kernels* kernels : all) {
+      std::vector<uint32_t> words(kMostVectorResults);
+      words.resize(static_cast<size_t>(kernels->vector_results(a, b, c, words.data())));
+      // Any NaN is as good as another.
+      for (uint32_t& word : words) {
+        if ((word & 0x7fffffffu) > 0x7f800000u) word = 0x7fc00000u;
+      }
+      results.push_back(words);
+      check(results.front() == words, std::string("vectors: ") + kernels->name + " agrees with " + all[0]->name);
+    }
+  }
+}
+
+// The roundings to 16 bits and the fused multiply-add are also right, not only alike.
+void check_rounding(const Kernels& kernels) {
+  const std::string name = kernels.name;
+  Random random(2);
+  for (int round = 0; round < 20000; ++round) {
+    float a[8], b[8], c[8];
+    for (int i = 0; i < 8; ++i) {
+      a[i] = any_float(random);
+      b[i] = any_float(random);
+      // Often a sum in which almost everything cancels.
+      c[i] = random() % 2 ? -a[i] * b[i] * (1.0f + uniform_float(random) * 0x1p-20f) : any_float(random);
+    }
+    uint32_t words[kMostVectorResults];
+    kernels.vector_results(a, b, c, words);
+    for (int i = 0; i < 8; ++i) {
+      const uint16_t f16 = static_cast<uint16_t>(words[kF16Results + i]);
+      const uint16_t bf16 = static_cast<uint16_t>(words[kBf16Results + i]);
+      if (std::isnan(a[i])) {
+        check(std::isnan(f16_value(f16)) && std::isnan(bf16_value(bf16)), name + " keeps NaN");
+      } else {
+        check(nearest_half(a[i], 0x7c00, f16_value) == f16, name + " rounds to f16");
+        check(nearest_half(a[i], 0x7f80, bf16_value) == bf16, name + " rounds to bf16");
+      }
+      check(same_number(a[i] + b[i], float_of(words[kAddResults + i])), name + " adds");
+      check(same_number(std::fma(a[i], b[i], c[i]), float_of(words[kFmaResults + i])), name + " fuses");
+    }
+  }
+}
+
+// A row of every type comes back from its panel as the format defines it.
+void check_embedding(const std::vector<const Kernels*>& all, const NamedType& named) {
+  Random random(3);
+  const int64_t block = block_elements(named.type);
+  for (const int64_t cols : {block, 3 * block, is_float(named.type) ? int64_t{37} : 4 * block}) {
+    const Matrix matrix = random_matrix(named.type, 21, cols, random);
+    const std::vector<int32_t> ids = {20, 0, 7, 8, 3, 20, 15, 16};
+    for (const Kernels* kernels : all) {
+      for (const float scale : {1.0f, 0.3f}) {
+        const int64_t count = static_cast<int64_t>(ids.size());
+        std::vector<float> out(static_cast<size_t>(count * cols), kUntouched);
+        kernels->embed({named.type, matrix.panels.data(), matrix.bytes_of_panel(), matrix.rows, cols,
+                        ids.data(), scale, out.data(), cols, 1, count});
+        bool equal = out[0] == kUntouched;
+        for (int64_t t = 1; t < count; ++t) {
+          for (int64_t k = 0; k < cols; ++k) {
+            equal &= scale * matrix.value(ids[static_cast<size_t>(t)], k) == out[static_cast<size_t>(t * cols + k)];
+          }
+        }
+        check(equal, std::string("embed ") + named.name + " " + kernels->name + " cols " + std::to_string(cols));
+      }
+    }
+  }
+}
+
+void check_against_double(const ProductCase& c, const std::vector<float>& chain, int64_t num_tokens,
+                          const char* name) {
+  const Matrix& matrix = *c.matrix;
+  for (int64_t t = 0; t < num_tokens; t += 7) {
+    for (int64_t row = 0; row < matrix.rows; ++row) {
+      double sum = 0, size = 0;
+      for (int64_t k = 0; k < matrix.cols; ++k) {
+        const double term = static_cast<double>(matrix.value(row, k)) *
+                            (*c.x)[static_cast<size_t>(t * c.x_stride + k)];
+        sum += term;
+        size += std::fabs(term);
+      }
+      if (c.bias) sum += c.bias[row];
+      const double error = std::fabs(sum - chain[static_cast<size_t>(t * matrix.rows + row)]);
+      check(error <= 1e-5 * size + 1e-6, std::string("close to double precision: ") + name);
+    }
+  }
+}
+
+// Every instruction set gives the bits of the definition, for any number of tokens and any split.
+void check_products(const std::vector<const Kernels*>& all, const NamedType& named, int64_t rows, int64_t cols,
+                    const std::vector<int64_t>& token_counts) {
+  Random random(4);
+  const Matrix matrix = random_matrix(named.type, rows, cols, random);
+  const int64_t x_stride = cols + 5;
+  const int64_t most = *std::max_element(token_counts.begin(), token_counts.end());
+  const std::vector<float> x = random_floats(most * x_stride, random);
+  const std::vector<float> bias = random_floats(rows, random);
+  const int64_t last = matrix.num_panels();
+  const std::vector<std::vector<int64_t>> ways_to_split = {{}, {last / 2}, {1, 1, last / 3, last - 1}};
+  for (const float* b : {static_cast<const float*>(nullptr), bias.data()}) {
+    ProductCase c{&matrix, &x, x_stride, b, {}};
+    const std::vector<float> expected = chain_products(matrix, x, x_stride, most, b);
+    check_against_double(c, expected, most, named.name);
+    for (const int64_t num_tokens : token_counts) {
+      const std::vector<float> first(expected.begin(), expected.begin() + num_tokens * rows);
+      const size_t way = static_cast<size_t>(num_tokens) % ways_to_split.size();
+      c.splits = ways_to_split[b ? way : 0];
+      for (const Kernels* kernels : all) {
+        check(same_bits(first, products(*kernels, c, num_tokens)),
+              std::string("product ") + named.name + " " + kernels->name + " rows " + std::to_string(rows) +
+                  " cols " + std::to_string(cols) + " tokens " + std::to_string(num_tokens));
+      }
+    }
+  }
+}
+
+std::vector<int64_t> range(int64_t first, int64_t last) {
+  std::vector<int64_t> values;
+  for (int64_t i = first; i <= last; ++i) values.push_back(i);
+  return values;
+}
+
+void check_product_shapes(const std::vector<const Kernels*>& all, const NamedType& named) {
+  const int64_t block = block_elements(named.type);
+  check_products(all, named, 100, block == 1 ? 96 : block, range(1, 70));
+  check_products(all, named, 8, block, {1, 5});
+  check_products(all, named, 1, block, {1, 2, 9});
+  check_products(all, named, 77, 1280, {1, 3, 13, 100});          // more than one scratch panel
+  if (block == 1) {
+    for (int64_t cols = 1; cols <= 9; ++cols) check_products(all, named, 19, cols, {1, 2, 6, 25});
+    check_products(all, named, 40, 1027, {1, 4, 33});
+  }
+}
+
+void check_row_order(const Kernels& kernels, const NamedType& named) {
+  Random random(5);
+  const int64_t rows = 27, cols = std::max<int64_t>(block_elements(named.type), 16);
+  Matrix matrix = random_matrix(named.type, rows, cols, random);
+  std::vector<int32_t> order(static_cast<size_t>(rows));
+  for (int64_t i = 0; i < rows; ++i) order[static_cast<size_t>(i)] = static_cast<int32_t>((i * 11 + 4) % rows);
+  const std::vector<float> x = random_floats(cols, random);
+  ProductCase c{&matrix, &x, cols, nullptr, {}};
+  const std::vector<float> in_file_order = products(kernels, c, 1);
+  pack(matrix, named.type, order.data());
+  const std::vector<float> ordered = products(kernels, c, 1);
+  bool equal = true;
+  for (size_t i = 0; i < order.size(); ++i) equal &= in_file_order[static_cast<size_t>(order[i])] == ordered[i];
+  check(equal, std::string("row order ") + named.name);
+}
+
+// Packing F32 as BF16, BF16 as F16 and so on rounds each number once.
+void check_conversion(const Kernels& kernels, WeightType from, WeightType to) {
+  Random random(6);
+  const int64_t rows = 11, cols = 33;
+  Matrix source{from, rows, cols, random_rows(from, rows, cols, random), {}};
+  Matrix packed{to, rows, cols, source.file, {}};
+  pack(packed, from);
+  std::vector<float> row(static_cast<size_t>(cols));
+  for (int32_t r = 0; r < rows; ++r) {
+    kernels.embed({to, packed.panels.data(), packed.bytes_of_panel(), rows, cols, &r, 1.0f, row.data(), cols, 0, 1});
+    for (int64_t k = 0; k < cols; ++k) {
+      float expected = source.value(r, k);
+      if (to == WeightType::F16) expected = f16_value(nearest_half(expected, 0x7c00, f16_value));
+      if (to == WeightType::BF16) expected = bf16_value(nearest_half(expected, 0x7f80, bf16_value));
+      check(expected == row[static_cast<size_t>(k)], "conversion between float types");
+    }
+  }
+}
+
+// A token with infinities and NaN spoils its own outputs only.
+void check_isolation(const Kernels& kernels, const NamedType& named) {
+  Random random(7);
+  const int64_t cols = std::max<int64_t>(block_elements(named.type), 16), num_tokens = 9;
+  const Matrix matrix = random_matrix(named.type, 24, cols, random);
+  std::vector<float> x = random_floats(num_tokens * cols, random);
+  ProductCase c{&matrix, &x, cols, nullptr, {}};
+  const std::vector<float> clean = products(kernels, c, num_tokens);
+  for (int64_t k = 0; k < cols; ++k) x[static_cast<size_t>(4 * cols + k)] = k % 2 ? INFINITY : NAN;
+  std::vector<float> spoilt = products(kernels, c, num_tokens);
+  bool all_nan = true;
+  for (int64_t row = 0; row < 24; ++row) {
+    float& y = spoilt[static_cast<size_t>(4 * 24 + row)];
+    all_nan &= std::isnan(y);
+    y = clean[static_cast<size_t>(4 * 24 + row)];
+  }
+  check(all_nan && same_bits(clean, spoilt), std::string("a token of NaN stays alone: ") + named.name);
+}
+
+int run_checks(const std::vector<const Kernels*>& all) {
+  check_vector_layer(all);
+  for (const Kernels* kernels : all) check_rounding(*kernels);
+  for (const NamedType& named : kTypes) {
+    check_embedding(all, named);
+    check_product_shapes(all, named);
+    for (const Kernels* kernels : all) {
+      check_row_order(*kernels, named);
+      check_isolation(*kernels, named);
+    }
+  }
+  const WeightType float_types[] = {WeightType::F32, WeightType::F16, WeightType::BF16};
+  for (const WeightType from : float_types) {
+    for (const WeightType to : float_types) check_conversion(*all.back(), from, to);
+  }
+  std::printf(num_failures ? "%d checks failed\n" : "all checks hold\n", num_failures);
+  return num_failures ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace octavo::test
+
+int main(int num_arguments, char** arguments) {
+  const std::vector<const octavo::test::Kernels*> all = octavo::test::runnable_kernels();
+  if (num_arguments > 1 && std::strcmp(arguments[1], "--bench") == 0) {
+    return octavo::test::run_benchmark(all, num_arguments, arguments);
+  }
+  return octavo::test::run_checks(all);
+}

@@ -1,0 +1,152 @@
+"""Native attention sees what the reference sees: any batch, any blocks, any KV type."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from octavo import _native
+from octavo.ops.batch import BatchRow, StepBatch
+from octavo.ops.ops import AttentionSpec
+from octavo.weights.checkpoint import WeightType
+from tests.support.op_twins import KV_DTYPES, OpTwins
+
+ISAS = _native.available_isas()
+
+pytestmark = pytest.mark.parametrize("isa", ISAS)
+
+
+@dataclass
+class Sequences:
+    """Several sequences that grow from step to step, their blocks scattered over the pool."""
+
+    block_size: int
+    lengths: list[int]
+    tables: list[list[int]]
+
+    @classmethod
+    def make(cls, count: int, block_size: int, longest: int) -> Sequences:
+        blocks = list(range(64))
+        random.Random(block_size).shuffle(blocks)
+        needed = -(-longest // block_size)
+        tables = [[blocks.pop() for _ in range(needed)] for _ in range(count)]
+        return cls(block_size, [0] * count, tables)
+
+    def step(self, work: Sequence[int]) -> StepBatch:
+        """So many further tokens of each sequence; none of those with 0."""
+        rows: list[BatchRow] = []
+        positions: list[int] = []
+        for index, num_tokens in enumerate(work):
+            if num_tokens == 0:
+                continue
+            context = self.lengths[index]
+            table = tuple(self.tables[index])
+            rows.append(BatchRow(len(positions), num_tokens, context, table))
+            positions += range(context, context + num_tokens)
+            self.lengths[index] += num_tokens
+        count = len(positions)
+        return StepBatch((0,) * count, tuple(positions), tuple(rows), (0,), self.block_size)
+
+
+def attend(spec: AttentionSpec) -> Any:
+    return lambda ops, _, q, k, v: ops.attention(q, k, v, spec)
+
+
+def random_qkv(spec: AttentionSpec, num_tokens: int, seed: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    widths = [spec.num_heads, spec.num_kv_heads, spec.num_kv_heads]
+    return [torch.randn(num_tokens, n * spec.head_dim, generator=generator) for n in widths]
+
+
+def assert_parity(
+    isa: str, spec: AttentionSpec, steps: Sequence[Sequence[int]], kv_type: WeightType, block: int
+) -> None:
+    twins = OpTwins(
+        isa=isa,
+        num_kv_heads=spec.num_kv_heads,
+        head_dim=spec.head_dim,
+        block_size=block,
+        kv_type=kv_type,
+    )
+    longest = max(sum(work) for work in zip(*steps, strict=True))
+    sequences = Sequences.make(len(steps[0]), block, longest)
+    for seed, work in enumerate(steps):
+        inputs = random_qkv(spec, sum(work), seed)
+        twins.assert_close(attend(spec), sequences.step(work), *inputs)
+
+
+MIXED_STEPS = [(9, 1, 30), (1, 17, 0), (1, 1, 5), (8, 1, 1), (0, 1, 1)]
+HEADS = [(1, 1), (4, 4), (4, 2), (9, 3), (6, 1)]
+
+
+@pytest.mark.parametrize("kv_type", KV_DTYPES)
+@pytest.mark.parametrize(("num_heads", "num_kv_heads"), HEADS)
+@pytest.mark.parametrize("head_dim", [8, 24, 64])
+def test_mixed_batches_of_prefill_and_decode(
+    isa: str, head_dim: int, num_heads: int, num_kv_heads: int, kv_type: WeightType
+) -> None:
+    """Rows at any offset within a block, in every grouping of heads and every KV type."""
+    spec = AttentionSpec(0, num_heads, num_kv_heads, head_dim, head_dim**-0.5)
+    assert_parity(isa, spec, MIXED_STEPS, kv_type, 8)
+
+
+@pytest.mark.parametrize("soft_cap", [None, 1.5])
+@pytest.mark.parametrize("window", [None, 1, 7, 8, 23, 200])
+@pytest.mark.parametrize("block", [8, 16, 32])
+def test_windows_and_soft_caps_over_every_block_size(
+    isa: str, block: int, window: int | None, soft_cap: float | None
+) -> None:
+    """Windows shorter than a block, of a block, over blocks, and longer than the sequence."""
+    spec = AttentionSpec(0, 4, 2, 16, 0.3, window, soft_cap)
+    assert_parity(isa, spec, MIXED_STEPS, WeightType.BF16, block)
+
+
+@pytest.mark.parametrize("window", [None, 96])
+@pytest.mark.parametrize("head_dim", [256, 6, 2])
+def test_long_sequences_and_unusual_head_sizes(
+    isa: str, head_dim: int, window: int | None
+) -> None:
+    """Enough keys that the work of one sequence is divided, with heads wide and odd."""
+    spec = AttentionSpec(0, 4, 1, head_dim, head_dim**-0.5, window)
+    assert_parity(isa, spec, [(300, 7), (1, 1), (33, 2), (1, 250), (1, 1)], WeightType.F16, 32)
+
+
+def test_scores_far_from_zero_do_not_overflow(isa: str) -> None:
+    """The softmax subtracts the largest score first, also over keys that come in several pieces."""
+    spec = AttentionSpec(0, 2, 1, 16, 40.0)
+    assert_parity(isa, spec, [(150,), (1,), (20,)], WeightType.F32, 8)
+
+
+def test_bits_do_not_depend_on_batch_chunks_or_threads(isa: str) -> None:
+    """A sequence alone in one piece, in chunks, among others, on one thread or three."""
+    spec = AttentionSpec(0, 4, 2, 32, 0.2, 90)
+    q, k, v = random_qkv(spec, 140, seed=1)
+    other = random_qkv(spec, 140, seed=2)
+
+    def outputs(steps: list[tuple[int, int]], num_threads: int) -> Tensor:
+        twins = OpTwins(
+            isa=isa, num_threads=num_threads, num_kv_heads=2, head_dim=32, kv_type=WeightType.BF16
+        )
+        sequences = Sequences.make(2, 8, 140)
+        parts: list[Tensor] = []
+        for ours, theirs in steps:
+            first, second = sequences.lengths
+            batch = sequences.step((ours, theirs))
+            inputs = [
+                torch.cat([mine[first : first + ours], its[second : second + theirs]])
+                for mine, its in zip((q, k, v), other, strict=True)
+            ]
+            parts.append(twins.native(attend(spec), batch, *inputs)[:ours])
+        return torch.cat(parts)
+
+    alone = outputs([(140, 0)], 1)
+
+    assert torch.equal(alone, outputs([(140, 0)], 3))
+    assert torch.equal(alone, outputs([(70, 1), (1, 60), (69, 9)], 2))
+    assert torch.equal(alone, outputs([(1, 1)] * 140, 2))
