@@ -4,10 +4,10 @@
 // read more than the caches hold. Times are the best of a few rounds, beside the roofs of the machine:
 // fused multiply-adds from registers and reading memory.
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,29 +27,38 @@ struct Options {
 
 // Rows and columns of the products of one SmolLM2-135M layer: q and k and v, output, gate and up, down.
 constexpr int64_t kShapes[][2] = {{960, 576}, {576, 576}, {3072, 576}, {576, 1536}};
+constexpr double kLayerWeights = 960 * 576 + 576 * 576 + 3072 * 576 + 576 * 1536;
 constexpr int64_t kColdBytes = 192 << 20;
 
+// Processor time of this thread, so that other programs on the machine hardly matter.
 double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Run `work(thread)` on all threads and return the seconds that it took.
+// Run `work(thread)` on all threads and return the seconds of the slowest.
 template <class Work>
 double seconds(int num_threads, Work work) {
-  const double start = now();
+  std::vector<double> taken(static_cast<size_t>(num_threads));
+  const auto timed = [&](int thread) {
+    const double start = now();
+    work(thread);
+    taken[static_cast<size_t>(thread)] = now() - start;
+  };
   std::vector<std::thread> threads;
-  for (int i = 1; i < num_threads; ++i) threads.emplace_back(work, i);
-  work(0);
+  for (int i = 1; i < num_threads; ++i) threads.emplace_back(timed, i);
+  timed(0);
   for (std::thread& thread : threads) thread.join();
-  return now() - start;
+  return *std::max_element(taken.begin(), taken.end());
 }
 
-// The best of rounds that last about 0.3 s together.
+// The best of many rounds of a few milliseconds.
 template <class Work>
 double best_seconds(int num_threads, Work work) {
   double best = 1e9, total = 0;
-  for (int round = 0; round < 3 || (total < 0.3 && round < 30); ++round) {
-    const double taken = seconds(num_threads, work);
+  for (int round = 0; round < 5 || (total < 0.6 && round < 100); ++round) {
+    const double taken = seconds(num_threads, [&](int thread) { work(round, thread); });
     best = std::min(best, taken);
     total += taken;
   }
@@ -58,17 +67,17 @@ double best_seconds(int num_threads, Work work) {
 
 void print_roofs(const Kernels& kernels, int num_threads) {
   double flops = 0;
-  const int64_t count = 200000;
   std::vector<float> results(static_cast<size_t>(num_threads));
-  const double fma_seconds = best_seconds(num_threads, [&](int thread) {
-    const double one = kernels.multiply_adds(count, &results[static_cast<size_t>(thread)]);
+  const double fma_seconds = best_seconds(num_threads, [&](int, int thread) {
+    const double one = kernels.multiply_adds(100000, &results[static_cast<size_t>(thread)]);
     if (thread == 0) flops = one * num_threads;
   });
   std::vector<uint64_t> memory(kColdBytes / 8, 1);
   std::vector<uint64_t> sums(static_cast<size_t>(num_threads));
-  const double read_seconds = best_seconds(num_threads, [&](int thread) {
-    const size_t share = memory.size() / static_cast<size_t>(num_threads);
-    const uint64_t* at = memory.data() + share * static_cast<size_t>(thread);
+  const int64_t rounds = 8;
+  const size_t share = memory.size() / static_cast<size_t>(rounds * num_threads);
+  const double read_seconds = best_seconds(num_threads, [&](int round, int thread) {
+    const uint64_t* at = memory.data() + share * static_cast<size_t>(round % rounds * num_threads + thread);
     uint64_t sum[8] = {};
     for (size_t i = 0; i < share; i += 8) {
       for (size_t j = 0; j < 8; ++j) sum[j] += at[i + j];
@@ -76,7 +85,7 @@ void print_roofs(const Kernels& kernels, int num_threads) {
     for (const uint64_t part : sum) sums[static_cast<size_t>(thread)] += part;
   });
   std::printf("%s, %d thread(s): %.1f GFLOP/s of multiply-adds, %.1f GB/s read\n", kernels.name, num_threads,
-              flops / fma_seconds * 1e-9, static_cast<double>(kColdBytes) / read_seconds * 1e-9);
+              flops / fma_seconds * 1e-9, static_cast<double>(kColdBytes / rounds) / read_seconds * 1e-9);
 }
 
 struct Body {
@@ -110,23 +119,18 @@ void measure(const Kernels& kernels, const NamedType& named, const Body& body, c
   const std::vector<float> x = random_floats(num_tokens * 1536, random);
   std::vector<float> out(static_cast<size_t>(num_tokens * 3072));
   const int num_threads = options.num_threads;
-  // As many layers as take about 0.15 s.
-  const double budget = 6e9 * num_threads;
   std::vector<std::vector<float>> scratch;
   for (int i = 0; i < num_threads; ++i) {
     scratch.emplace_back(static_cast<size_t>(kernels.linear_scratch_floats(1536)));
   }
-  double weights = 0, bytes = 0;
-  size_t count = 0;
-  for (const Matrix& matrix : body.matrices) {
-    if (count >= 4 && 2 * weights * static_cast<double>(num_tokens) > budget) break;
-    weights += static_cast<double>(matrix.rows * matrix.cols);
-    bytes += static_cast<double>(matrix.num_panels() * matrix.bytes_of_panel());
-    ++count;
-  }
-  const double taken = best_seconds(num_threads, [&](int thread) {
-    for (size_t i = 0; i < count; ++i) {
-      const Matrix& matrix = body.matrices[i];
+  // Layers of one round; the next round goes on with those that follow.
+  const double layer_flops = 2.0 * static_cast<double>(num_tokens) * kLayerWeights;
+  const size_t num_layers = body.matrices.size() / std::size(kShapes);
+  const size_t layers = std::clamp(static_cast<size_t>(1e8 / layer_flops), size_t{1}, num_layers);
+  const double taken = best_seconds(num_threads, [&](int round, int thread) {
+    const size_t first = static_cast<size_t>(round) * layers * std::size(kShapes);
+    for (size_t i = first; i < first + layers * std::size(kShapes); ++i) {
+      const Matrix& matrix = body.matrices[i % body.matrices.size()];
       const int64_t panels = matrix.num_panels();
       kernels.linear({matrix.type, matrix.panels.data(), matrix.bytes_of_panel(), matrix.rows, matrix.cols,
                       x.data(), matrix.cols, num_tokens, out.data(), matrix.rows, nullptr,
@@ -134,8 +138,10 @@ void measure(const Kernels& kernels, const NamedType& named, const Body& body, c
                       scratch[static_cast<size_t>(thread)].data()});
     }
   });
+  const double share = static_cast<double>(layers) / static_cast<double>(num_layers);
   std::printf("  %-5s %4lld tokens %7.1f GFLOP/s %6.2f GB/s\n", named.name, static_cast<long long>(num_tokens),
-              2 * weights * static_cast<double>(num_tokens) / taken * 1e-9, bytes / taken * 1e-9);
+              2 * share * static_cast<double>(body.num_weights * num_tokens) / taken * 1e-9,
+              share * static_cast<double>(body.num_bytes) / taken * 1e-9);
   std::fflush(stdout);
 }
 
@@ -147,7 +153,7 @@ void measure_packing(const NamedType& named) {
   while (matrix.file.size() < (100u << 20)) matrix.file.insert(matrix.file.end(), few.begin(), few.end());
   matrix.rows = static_cast<int64_t>(matrix.file.size()) / file_row_bytes(named.type, cols);
   matrix.panels.resize(static_cast<size_t>(matrix.num_panels() * matrix.bytes_of_panel()), 1);
-  const double taken = best_seconds(1, [&](int) {
+  const double taken = best_seconds(1, [&](int, int) {
     pack_panels({matrix.file.data(), named.type, named.type, matrix.rows, cols, nullptr, matrix.panels.data(), 0,
                  matrix.num_panels()});
   });

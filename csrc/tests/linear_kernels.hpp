@@ -26,7 +26,7 @@ constexpr int kMostVectorResults = 1024;
 // Where vector_results() puts some of them.
 constexpr int kF16Results = 0;
 constexpr int kBf16Results = 16;
-constexpr int kAddResults = 537;
+constexpr int kAddResults = 529;
 constexpr int kFmaResults = kAddResults + 4 * 8;
 
 // Null unless linked in.

@@ -1,4 +1,4 @@
-"""The scripted executor refuses every plan that a runner could not run, and every wrong KV entry."""
+"""The scripted executor refuses plans that no runner could run, and every wrong KV entry."""
 
 from __future__ import annotations
 

@@ -27,6 +27,7 @@ from tests.support.tiny_models import CASES, PROMPT, VOCAB_SIZE
 BACKENDS: dict[str, MakeRunner] = {"torch": TorchRunner, "native": NativeRunner}
 LARGEST_DIFFERENCE = 1e-3
 NUM_NEW = 24
+CHUNKS = ([43], [7, 16, 1, 19], [28, *[1] * 15])
 
 GGUF_TYPES: list[tuple[str, str, ChooseType]] = [
     *(
@@ -90,11 +91,24 @@ def running(
 @pytest.mark.parametrize("running", FILES, indirect=True)
 def test_logprobs_of_a_prompt_are_those_of_transformers_however_it_is_cut(running: Running) -> None:
     """In one go, in uneven chunks, token by token: the same numbers within float32's noise."""
-    for chunks in ([43], [7, 16, 1, 19], [1] * 43):
+    for chunks in CHUNKS:
         ours = all_logprobs(running.driver, PROMPT, chunks, VOCAB_SIZE)
 
         difference = (running.model.logprobs - ours).abs().max()
         assert difference < LARGEST_DIFFERENCE, chunks
+
+
+@pytest.mark.parametrize("backend", ["native"], indirect=True)
+@pytest.mark.parametrize("running", FILES, indirect=True)
+def test_native_logprobs_are_the_same_bits_however_a_prompt_is_cut(running: Running) -> None:
+    """With the KV cache in half precision, where a key read too early would show."""
+    sizes = RunnerSizes(max_model_len=len(PROMPT), kv_cache_dtype="bfloat16")
+    driver = StepDriver(start_runner(NativeRunner, running.model.checkpoint, sizes), sizes)
+
+    first, *others = [all_logprobs(driver, PROMPT, chunks, VOCAB_SIZE) for chunks in CHUNKS]
+
+    for other in others:
+        assert torch.equal(first, other)
 
 
 @pytest.mark.parametrize("running", [file for file in FILES if file not in LIMITS], indirect=True)

@@ -43,9 +43,7 @@ def test_of_equal_priority_the_one_that_came_later_yields(new_rig: MakeRig):
 
 def test_a_preempted_request_waits_before_all_others(new_rig: MakeRig):
     rig = new_rig(num_blocks=4)
-    rig.add(
-        *(make_request(name, range(start, start + 8)) for name, start in zip("abc", (0, 50, 90)))
-    )
+    rig.add(make_request("a", range(8)), make_request("b", range(50, 58)), make_request("c", [90]))
     rig.steps(2)
     assert [request.id for request in rig.scheduler.waiting] == ["b", "c"]
 

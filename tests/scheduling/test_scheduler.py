@@ -50,7 +50,7 @@ def test_without_chunked_prefill_a_prompt_waits_for_a_step_with_room(new_rig: Ma
 
 def test_waiting_requests_share_what_is_left_of_the_budget(new_rig: MakeRig):
     rig = new_rig(max_num_batched_tokens=16)
-    rig.add(*(make_request(name, range(start, start + 10)) for name, start in zip("ab", (0, 50))))
+    rig.add(make_request("a", range(10)), make_request("b", range(50, 60)))
     assert [plan.num_tokens for plan in rig.steps(2)] == [[10, 6], [1, 4]]
 
 

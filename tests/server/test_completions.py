@@ -104,7 +104,7 @@ async def test_logprob_lists_run_in_parallel_and_offsets_point_at_tokens() -> No
     lists = answer["logprobs"]
     assert len({len(values) for values in lists.values()}) == 1
     for token, offset in zip(lists["tokens"], lists["text_offset"], strict=True):
-        assert answer["text"].startswith(token, offset) or not token.strip("\ufffd")
+        assert answer["text"].startswith(token, offset) or token == "<|end|>"
 
 
 async def test_a_client_that_leaves_a_stream_ends_its_request() -> None:
@@ -144,7 +144,7 @@ async def test_a_client_that_leaves_a_stream_ends_its_request() -> None:
         ({"best_of": 3}, "best_of"),
         ({"structured_outputs": {"regex": "a"}}, "structured_outputs"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream_options": {"include_usage": True}, "stream": False}, "stream_options"),
         ({"prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
         ({"temperature": "hot"}, "temperature"),
         ({"max_tokens": 10**12}, "max_tokens"),

@@ -29,7 +29,7 @@ def make_request(
     sampling: SamplingSpec | None = None,
     **fields: Any,
 ) -> EngineRequest:
-    """A request; `range(n)` prompts share their beginnings, other ranges share nothing with them."""
+    """A request; `range(n)` prompts share their beginnings, other ranges share nothing."""
     return EngineRequest(
         request_id=request_id,
         prompt_token_ids=list(prompt),

@@ -1,7 +1,7 @@
 """GGUF files byte by byte, so that a test can also write what no honest writer would.
 
-`GgufBytes` holds the parts of a file; `build` puts them together. The oracle for honest files is the
-package `gguf`; this one exists for the others.
+`GgufBytes` holds the parts of a file; `build` puts them together. The oracle for honest files is
+the package `gguf`; this one exists for the others.
 """
 
 from __future__ import annotations

@@ -8,7 +8,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 REPOSITORY = "acme/tiny-llama"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -30,63 +32,7 @@ class StubHub:
 def stub_hub(files: dict[str, bytes]) -> Iterator[StubHub]:
     """The server, stopped at the end."""
     hub = StubHub(files)
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            self._answer(with_body=True)
-
-        def do_HEAD(self) -> None:
-            self._answer(with_body=False)
-
-        def _answer(self, *, with_body: bool) -> None:
-            hub.tokens.add(self.headers.get("Authorization"))
-            path = self.path.partition("?")[0]
-            api = f"/api/models/{REPOSITORY}"
-            if path in (api, f"{api}/revision/main", f"{api}/revision/{hub.commit}"):
-                siblings = [{"rfilename": n, "size": len(c)} for n, c in hub.files.items()]
-                info = {"id": REPOSITORY, "sha": hub.commit, "siblings": siblings}
-                self._send(json.dumps(info).encode(), {"Content-Type": "application/json"}, with_body)
-                return
-            for revision in ("main", hub.commit):
-                prefix = f"/{REPOSITORY}/resolve/{revision}/"
-                name = path.removeprefix(prefix)
-                if path.startswith(prefix) and name in hub.files:
-                    self._send_file(name, with_body)
-                    return
-            error = "RepoNotFound" if REPOSITORY not in path else "RevisionNotFound"
-            self._refuse(404, error)
-
-        def _send_file(self, name: str, with_body: bool) -> None:
-            if hub.is_gated:
-                self._refuse(403, "GatedRepo")
-                return
-            content = hub.files[name]
-            if with_body:
-                hub.fetched.append(name)
-            etag = hashlib.sha256(content).hexdigest()
-            self._send(content, {"ETag": f'"{etag}"', "X-Repo-Commit": hub.commit}, with_body)
-
-        def _send(self, content: bytes, headers: dict[str, str], with_body: bool) -> None:
-            self.send_response(200)
-            for name, value in (headers | {"Content-Length": str(len(content))}).items():
-                self.send_header(name, value)
-            self.end_headers()
-            if with_body:
-                self.wfile.write(content)
-
-        def _refuse(self, status: int, code: str) -> None:
-            self.send_response(status)
-            self.send_header("X-Error-Code", code)
-            self.send_header("X-Error-Message", code)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Tests print nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, hub))
     server.daemon_threads = True
     hub.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
@@ -97,3 +43,66 @@ def stub_hub(files: dict[str, bytes]) -> Iterator[StubHub]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Repository info, and files by branch or commit."""
+
+    protocol_version = "HTTP/1.1"
+
+    def __init__(self, hub: StubHub, *args: Any) -> None:
+        self._hub = hub
+        super().__init__(*args)
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def _answer(self, *, with_body: bool) -> None:
+        hub = self._hub
+        hub.tokens.add(self.headers.get("Authorization"))
+        path = self.path.partition("?")[0]
+        api = f"/api/models/{REPOSITORY}"
+        if path in (api, f"{api}/revision/main", f"{api}/revision/{hub.commit}"):
+            siblings = [{"rfilename": n, "size": len(c)} for n, c in hub.files.items()]
+            info = {"id": REPOSITORY, "sha": hub.commit, "siblings": siblings}
+            content = json.dumps(info).encode()
+            self._send(content, {"Content-Type": "application/json"}, with_body)
+            return
+        for revision in ("main", hub.commit):
+            prefix = f"/{REPOSITORY}/resolve/{revision}/"
+            name = path.removeprefix(prefix)
+            if path.startswith(prefix) and name in hub.files:
+                self._send_file(name, with_body)
+                return
+        self._refuse(404, "RevisionNotFound" if REPOSITORY in path else "RepoNotFound")
+
+    def _send_file(self, name: str, with_body: bool) -> None:
+        if self._hub.is_gated:
+            self._refuse(403, "GatedRepo")
+            return
+        content = self._hub.files[name]
+        if with_body:
+            self._hub.fetched.append(name)
+        etag = hashlib.sha256(content).hexdigest()
+        self._send(content, {"ETag": f'"{etag}"', "X-Repo-Commit": self._hub.commit}, with_body)
+
+    def _send(self, content: bytes, headers: dict[str, str], with_body: bool) -> None:
+        self.send_response(200)
+        for name, value in (headers | {"Content-Length": str(len(content))}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if with_body:
+            self.wfile.write(content)
+
+    def _refuse(self, status: int, code: str) -> None:
+        self.send_response(status)
+        self.send_header("X-Error-Code", code)
+        self.send_header("X-Error-Message", code)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Tests print nothing."""

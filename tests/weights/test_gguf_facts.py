@@ -124,12 +124,12 @@ def test_biases_and_head_norms_are_known_by_their_tensors(facts_of: Facts) -> No
     facts = facts_of(file)
 
     assert facts.architecture == "Qwen3ForCausalLM"
-    assert (True, True, True, True) == (
+    assert (
         facts.attention_bias,
         facts.attention_out_bias,
         facts.mlp_bias,
         facts.qk_norm,
-    )
+    ) == (True, True, True, True)
 
 
 def test_missing_keys_have_llama_cpp_s_meaning(facts_of: Facts) -> None:
@@ -176,7 +176,7 @@ def test_rope_factors_that_cannot_divide_are_refused(
 
 
 def test_yarn_stretches_the_promised_context(facts_of: Facts) -> None:
-    """Factor and original context come from the file; llama.cpp's own factor multiplies the formula."""
+    """Factor and original context are the file's; llama.cpp's own factor multiplies the formula."""
     file = with_keys(
         tiny_llama("qwen2"),
         qwen2__rope__scaling__type=text("yarn"),

@@ -151,7 +151,9 @@ def test_a_string_is_found_in_an_array_without_decoding_it(path: Path) -> None:
 def test_the_mapping_outlives_the_reader(path: Path) -> None:
     """A view stays good when everything else about the file is gone, the file included."""
     data = struct.pack("<2f", 3.0, 4.0)
-    tensor = read_gguf(GgufBytes(tensors=[TensorBytes("a", (2,), data=data)]).write(path)).tensors["a"]
+    tensor = read_gguf(GgufBytes(tensors=[TensorBytes("a", (2,), data=data)]).write(path)).tensors[
+        "a"
+    ]
     path.unlink()
 
     assert list(tensor.data.cast("f")) == [3.0, 4.0]
@@ -191,7 +193,10 @@ HOSTILE: dict[str, tuple[Callable[[GgufBytes], None], str]] = {
     "an unknown item type": (_key((ARRAY, array(99, []))), "unknown item type 99"),
     "an array of arrays": (_key((ARRAY, array(ARRAY, [array(U8, [])]))), "array of arrays"),
     "an endless array": (_key((ARRAY, array(I32, [], count=2**61))), "the file ends within"),
-    "an endless array of strings": (_key((ARRAY, array(STRING, [], count=2**60))), "beyond the end"),
+    "an endless array of strings": (
+        _key((ARRAY, array(STRING, [], count=2**60))),
+        "beyond the end",
+    ),
     "a string past the end": (
         _key((ARRAY, array(STRING, [struct.pack("<Q", 2**63)] + [string("x")] * 3))),
         "beyond the end",
@@ -209,8 +214,14 @@ HOSTILE: dict[str, tuple[Callable[[GgufBytes], None], str]] = {
     "a dimension of 0": (_tensor(TensorBytes("a", (4, 0))), "dimension of 0"),
     "sizes that overflow": (_tensor(TensorBytes("a", (2**63, 2**63))), "beyond the end"),
     "sizes that overflow to 0": (_tensor(TensorBytes("a", (2**32, 2**32))), "beyond the end"),
-    "rows that are no blocks": (_tensor(TensorBytes("a", (48, 2), Q4_0)), "not a multiple of the 32"),
-    "rows that are no superblocks": (_tensor(TensorBytes("a", (64, 4), Q6_K)), "of the 256 of Q6_K"),
+    "rows that are no blocks": (
+        _tensor(TensorBytes("a", (48, 2), Q4_0)),
+        "not a multiple of the 32",
+    ),
+    "rows that are no superblocks": (
+        _tensor(TensorBytes("a", (64, 4), Q6_K)),
+        "of the 256 of Q6_K",
+    ),
     "an offset between": (_tensor(TensorBytes("a", (8,), offset=4)), "not a multiple of 32"),
     "an offset past the end": (_tensor(TensorBytes("a", (8,), offset=2**63)), "beyond the end"),
     "a tensor over another": (_tensor(TensorBytes("a", (8,), offset=0)), "overlaps"),

@@ -84,7 +84,10 @@ def test_a_missing_shard_is_named(shards: Path) -> None:
         open_folder(shards)
 
 
-@pytest.mark.parametrize("file_name", ["../x.safetensors", "/x.safetensors", "a/b.safetensors", "x.bin", ".."])
+OUTSIDE = ["../x.safetensors", "/x.safetensors", "a/b.safetensors", "x.bin", ".."]
+
+
+@pytest.mark.parametrize("file_name", OUTSIDE)
 def test_an_index_cannot_lead_out_of_its_folder(shards: Path, file_name: str) -> None:
     """Nor to a file of another kind."""
     edit_index(shards, **{"model.norm.weight": file_name})
@@ -139,8 +142,9 @@ def test_a_model_that_also_sees_shows_its_decoder_only(
 
     tensors = open_folder(tmp_path).tensors
 
-    assert {"model.norm.weight": (8,), "lm_head.weight": (10, 8)} == {
-        name: view.shape for name, view in tensors.items()
+    assert {name: view.shape for name, view in tensors.items()} == {
+        "model.norm.weight": (8,),
+        "lm_head.weight": (10, 8),
     }
     assert all(name == view.name for name, view in tensors.items())
 

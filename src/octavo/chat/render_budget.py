@@ -4,8 +4,9 @@ Owns two numbers, a deadline and the characters that may still be made, and the 
 Does not know: templates, Jinja. Whoever makes a string says so beforehand.
 Used by: sandbox and its neighbours.
 
-Why counting suffices: every loop and every recursion of a template passes through a statement, and each
-statement calls `tick`; every single operation is bounded, because whatever it makes is charged.
+Why counting suffices: every loop and every recursion of a template passes through a statement, and
+each statement calls `tick`; every single operation is bounded, because whatever it makes is
+charged.
 """
 
 from __future__ import annotations
@@ -21,8 +22,12 @@ MAX_NODES = 250_000  # items in one nested value
 LIST_ITEM = 16  # characters that a place in a list counts for
 
 
-class RenderStopped(Exception):
+class RenderStoppedError(Exception):
     """A template used up its budget; the message says which part of it."""
+
+
+class TemplateRefusalError(Exception):
+    """A template called raise_exception; the message is its own."""
 
 
 class RenderBudget:
@@ -36,18 +41,19 @@ class RenderBudget:
         self._characters_left = FREE_CHARACTERS + CHARACTERS_PER_INPUT * num_input_characters
 
     def tick(self, num_characters: int = 0) -> None:
-        """Note a step that makes so many characters. Raises RenderStopped when that is too much."""
+        """Note a step that makes so many characters. Raises RenderStoppedError past a limit."""
         self._characters_left -= num_characters
         if self._characters_left < 0:
-            raise RenderStopped("it makes more text than any prompt needs")
+            raise RenderStoppedError("it makes more text than any prompt needs")
         if self._now_s() > self._deadline_s:
-            raise RenderStopped(f"it did not end within {MAX_SECONDS:g} s")
+            raise RenderStoppedError(f"it did not end within {MAX_SECONDS:g} s")
 
     def weigh(self, value: object) -> int:
         """About how many characters a value has when it is written out, shared parts each time.
 
-        Raises RenderStopped when it has more than the budget holds, without walking through it all:
-        a list of a list of a list that share their items is small to hold and endless to write.
+        Raises RenderStoppedError when it has more than the budget holds, without walking through it
+        all: a list of a list of a list that share their items is small to hold and endless to
+        write.
         """
         if isinstance(value, str):
             return len(value)
@@ -61,12 +67,12 @@ class RenderBudget:
             elif isinstance(node, list | tuple | dict):
                 weight += len(node) * LIST_ITEM
                 if num_nodes + len(waiting) + len(node) > MAX_NODES:
-                    raise RenderStopped("it handles a value of too many items")
+                    raise RenderStoppedError("it handles a value of too many items")
                 waiting += node
                 if isinstance(node, dict):
                     waiting += node.values()
             elif isinstance(node, int):
                 weight += node.bit_length() // 3
             if weight > self._characters_left:
-                raise RenderStopped("it handles a value that is too large")
+                raise RenderStoppedError("it handles a value that is too large")
         return weight

@@ -4,21 +4,24 @@ Owns the environment, the context of one rendering and the generated code.
 Does not know: messages, errors of the API (`template.py`).
 Used by: template, which imports this module when a template is first compiled, for Jinja is heavy.
 
-Templates come from strangers. Jinja's immutable sandbox keeps them from looking around; here is what it
-leaves open: that a template never ends, or makes more than memory holds. Each statement and each
-operation that can make something large goes through `MeteredContext` first. What is callable is an
-allow-list, so a method or filter that nobody has thought about is not there, rather than unmetered.
+Templates come from strangers. Jinja's immutable sandbox keeps them from looking around; here is
+what it leaves open: that a template never ends, or makes more than memory holds. Each statement and
+each operation that can make something large goes through `MeteredContext` first. What is callable
+is an allow-list, so a method or filter that nobody has thought about is not there, rather than
+unmetered.
 """
+
+# ruff: noqa: N802 - the names of visitors are Jinja's
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import jinja2
 from jinja2 import nodes
-from jinja2.compiler import CodeGenerator, CompilerExit, Frame
+from jinja2.compiler import CodeGenerator, CompilerExit, Frame, MacroRef
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
@@ -36,6 +39,8 @@ from octavo.chat.sandbox_globals import (
     strftime_now,
 )
 from octavo.chat.sandbox_operators import OPERATORS
+from octavo.chat.template_syntax import free_variables, loops_over_content, string_constants
+
 
 class MeteredCode(CodeGenerator):
     """Jinja's code generator, with the calls of MeteredContext put in."""
@@ -89,19 +94,20 @@ class MeteredCode(CodeGenerator):
             self._wrap("comparable", self.visit, operand.expr, frame)
         self.write(")")
 
-    def visit_Macro(self, node: nodes.Macro, frame: Frame) -> None:
+    def macro_body(
+        self, node: nodes.Macro | nodes.CallBlock, frame: Frame
+    ) -> tuple[Frame, MacroRef]:
+        """Macros take the arguments that they name; a list of all would be an uncounted value."""
         if any(name.name in ("varargs", "kwargs") for name in node.find_all(nodes.Name)):
             self.fail("varargs and kwargs are not available in chat templates", node.lineno)
-        super().visit_Macro(node, frame)
+        return super().macro_body(node, frame)
 
     def visit_ScopedEvalContextModifier(
         self, node: nodes.ScopedEvalContextModifier, frame: Frame
     ) -> None:
         self.fail("autoescape is not available in chat templates", node.lineno)
 
-    def _wrap(
-        self, name: str, visit: Callable[..., None], node: nodes.Node, frame: Frame
-    ) -> None:
+    def _wrap(self, name: str, visit: Callable[..., None], node: nodes.Node, frame: Frame) -> None:
         self.write(f"context.{name}(")
         visit(node, frame)
         self.write(")")
@@ -121,7 +127,7 @@ COMPARISONS = {
 class GenerationTag(Extension):
     """`{% generation %}`: marks what the model wrote, for training. Here it only shows its body."""
 
-    tags = {"generation"}  # noqa: RUF012 - the name and kind that Jinja expects
+    tags = {"generation"}  # noqa: RUF012 - declared so by Jinja
 
     def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
@@ -144,8 +150,8 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
             optimized=False,  # nothing of a template runs while it is compiled
             finalize=_finalize,
         )
-        self.filters = metered_filters()
-        self.tests = metered_tests(self.tests)
+        self.filters = cast(Any, metered_filters())
+        self.tests = cast(Any, metered_tests(cast(Any, self.tests)))
         del self.globals["lipsum"]
         self.globals.update(
             dict=TemplateDict(),
@@ -158,13 +164,12 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
         assert isinstance(context, MeteredContext)
         return OPERATORS[operator](context.budget, left, right)
 
-    def call(  # the double underscores keep the names free for a macro's own arguments
-        __self, __context: Context, __callee: Any, *args: Any, **kwargs: Any  # noqa: N805
-    ) -> Any:
-        assert isinstance(__context, MeteredContext)
-        if not __self.is_safe_callable(__callee):
-            raise SecurityError(f"{__callee!r} is not safely callable")
-        return call_metered(__context, __callee, args, kwargs)
+    def call(self, context: Context, callee: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Positional names stay free for the arguments of a macro."""
+        assert isinstance(context, MeteredContext)
+        if not self.is_safe_callable(callee):
+            raise SecurityError(f"{callee!r} is not safely callable")
+        return call_metered(context, callee, args, kwargs)
 
     def wrap_str_format(self, value: object) -> Any:
         """`str.format` is carried out by `call`, which knows the budget."""
@@ -184,12 +189,18 @@ class CompiledTemplate:
     def __init__(self, source: str, now: Callable[[], datetime]) -> None:
         """`now` is the time that strftime_now shows. Raises jinja2.TemplateSyntaxError."""
         environment = MeteredEnvironment(now)
-        self.syntax = environment.parse(source)
+        syntax = environment.parse(source)
+        self.wants_parts = loops_over_content(syntax)
+        self.variables = free_variables(syntax)
+        self.constants = string_constants(syntax)
         self.global_names = frozenset(environment.globals)
-        self._template = environment.from_string(self.syntax)
+        self._template = environment.from_string(syntax)
 
     def render(self, variables: Mapping[str, object], budget: RenderBudget) -> str:
-        """The text. Raises RenderStopped, TemplateRefusal or whatever the template runs into."""
+        """The text.
+
+        Raises RenderStoppedError, TemplateRefusalError or whatever the template runs into.
+        """
         context = self._template.new_context(dict(variables))
         assert isinstance(context, MeteredContext)
         context.start(budget)
@@ -217,4 +228,3 @@ def _is_short(node: nodes.Expr) -> bool:
     if not isinstance(node, nodes.Const):
         return False
     return not isinstance(node.value, str) or len(node.value) <= SHORT_TEXT
-

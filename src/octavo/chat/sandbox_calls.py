@@ -25,40 +25,43 @@ from octavo.chat.sandbox_operators import MAX_WIDTH
 MAX_STRIPPED = 64  # different characters that strip() looks for
 
 # Methods that make no more than their object and arguments hold.
+# fmt: off
 PLAIN_METHODS: Mapping[type, frozenset[str]] = {
-    str: frozenset(
-        "capitalize casefold count endswith find index isalnum isalpha isascii isdecimal isdigit "
-        "isidentifier islower isnumeric isprintable isspace istitle isupper lower partition "
-        "removeprefix removesuffix rfind rindex rpartition rsplit split splitlines startswith "
-        "swapcase title upper".split()
-    ),
-    dict: frozenset("copy get items keys values".split()),
-    list: frozenset("copy count index".split()),
-    tuple: frozenset("count index".split()),
-    int: frozenset(["bit_length", "is_integer"]),
-    float: frozenset(["is_integer"]),
+    str: frozenset({
+        "capitalize", "casefold", "count", "endswith", "find", "index", "isalnum", "isalpha",
+        "isascii", "isdecimal", "isdigit", "isidentifier", "islower", "isnumeric", "isprintable",
+        "isspace", "istitle", "isupper", "lower", "partition", "removeprefix", "removesuffix",
+        "rfind", "rindex", "rpartition", "rsplit", "split", "splitlines", "startswith", "swapcase",
+        "title", "upper",
+    }),
+    dict: frozenset({"copy", "get", "items", "keys", "values"}),
+    list: frozenset({"copy", "count", "index"}),
+    tuple: frozenset({"count", "index"}),
+    int: frozenset({"bit_length", "is_integer"}),
+    float: frozenset({"is_integer"}),
 }
+# fmt: on
 OBJECT_METHODS: Mapping[type, frozenset[str]] = {
-    LoopContext: frozenset(["cycle", "changed"]),
-    Cycler: frozenset(["next", "reset"]),
-    TemplateDict: frozenset(["fromkeys"]),
+    LoopContext: frozenset({"cycle", "changed"}),
+    Cycler: frozenset({"next", "reset"}),
+    TemplateDict: frozenset({"fromkeys"}),
 }
 CALLABLE_OBJECTS = (Macro, LoopContext, BlockReference, Joiner, Undefined)
+BOUND = (types.BuiltinMethodType, types.MethodType)
+DATA = tuple(PLAIN_METHODS)
+SCOPE_ARGUMENTS = ("_loop_vars", "_block_vars")
 
 
 def call_metered(
     context: MeteredContext, callee: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
     """Carry out a call. Raises SecurityError for a callee that is not on the list."""
-    if isinstance(callee, types.BuiltinMethodType) and not isinstance(
-        callee.__self__, types.ModuleType | type
-    ):
-        own = {name: value for name, value in kwargs.items() if name not in SCOPE_ARGUMENTS}
-        return _call_method(context, callee, args, own)
+    receiver = getattr(callee, "__self__", None) if isinstance(callee, BOUND) else None
+    if isinstance(receiver, DATA):
+        return _call_method(context, callee, args, _own(kwargs))
     if isinstance(callee, BoundFormat):
-        own = {name: value for name, value in kwargs.items() if name not in SCOPE_ARGUMENTS}
-        return callee.format(context, args, own)
-    if not _is_known(callee):
+        return callee.format(context, args, _own(kwargs))
+    if not _is_known(context, callee, receiver):
         name = getattr(callee, "__name__", type(callee).__name__)
         raise SecurityError(f"{name} cannot be called in chat templates")
     context.tick()
@@ -67,17 +70,21 @@ def call_metered(
     return context.display(result) if isinstance(result, dict) else result
 
 
-SCOPE_ARGUMENTS = ("_loop_vars", "_block_vars")  # that generated code adds for Jinja's own use
+def _own(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that the template wrote, without those that generated code adds for Jinja."""
+    return {name: value for name, value in kwargs.items() if name not in SCOPE_ARGUMENTS}
 
 
-def _is_known(callee: Any) -> bool:
+def _is_known(context: MeteredContext, callee: Any, receiver: Any) -> bool:
     """Objects of Jinja, and the functions that are globals of the template."""
-    if isinstance(callee, types.MethodType):
-        for kind, names in OBJECT_METHODS.items():
-            if isinstance(callee.__self__, kind):
-                return callee.__name__ in names
-        return isinstance(callee.__self__, str) and callee.__name__ in PLAIN_METHODS[str]
-    return isinstance(callee, (*CALLABLE_OBJECTS, TemplateDict, types.FunctionType, type))
+    if receiver is not None:
+        return any(
+            isinstance(receiver, kind) and callee.__name__ in names
+            for kind, names in OBJECT_METHODS.items()
+        )
+    if isinstance(callee, CALLABLE_OBJECTS):
+        return True
+    return any(callee is known for known in context.environment.globals.values())
 
 
 def _call_method(
@@ -87,7 +94,9 @@ def _call_method(
     check = BOUNDED_METHODS.get(name) if isinstance(receiver, str) else None
     if check is not None:
         check(context, receiver, args, kwargs)
-    elif not any(isinstance(receiver, kind) and name in names for kind, names in PLAIN_METHODS.items()):
+    elif not any(
+        isinstance(receiver, kind) and name in names for kind, names in PLAIN_METHODS.items()
+    ):
         kind = type(receiver).__name__
         raise SecurityError(f"{kind}.{name} is not available in chat templates")
     for value in args:

@@ -50,10 +50,12 @@ class MeteredContext(Context):
     def display(self, value: object) -> object:
         """A list, tuple or dict written in the template.
 
-        Their items may be shared, so that a few of them nested are small and endless at the same time.
-        A tuple holds no containers: so its hash, too, is bounded.
+        Their items may be shared, so that a few of them nested are small and endless at the same
+        time. A tuple holds no containers: so its hash, too, is bounded.
         """
-        if isinstance(value, tuple) and any(isinstance(item, list | tuple | dict) for item in value):
+        if isinstance(value, tuple) and any(
+            isinstance(item, list | tuple | dict) for item in value
+        ):
             raise SecurityError("tuples of lists are not available in chat templates")
         self.budget.tick(self.budget.weigh(value))
         return value

@@ -23,22 +23,33 @@ MAX_STRIPPED = 64
 MAX_PRECISION = 30  # decimal places
 MAX_SEPARATOR = 64  # characters of an indentation or a separator of JSON
 
-# Filters that make no more than their input holds.
+# fmt: off
+# Filters that take any value and make no more than it holds.
 PLAIN = (
-    "abs attr capitalize count d default e escape first float forceescape int items last length lower "
-    "map random reject rejectattr reverse safe select selectattr string title truncate upper wordcount"
-).split()
+    "abs", "attr", "count", "d", "default", "first", "float", "int", "items", "last", "length",
+    "map", "random", "reject", "rejectattr", "reverse", "select", "selectattr",
+)
+# The same, of a value as text.
+TEXTUAL = (
+    "capitalize", "e", "escape", "forceescape", "lower", "safe", "string", "title", "truncate",
+    "upper", "wordcount",
+)
 # Filters that compare items with each other, or hash them: the items are weighed first.
-COMPARING = "dictsort groupby max min sort unique".split()
-COMPARING_TESTS = "== eq equalto != ne > gt greaterthan >= ge < lt lessthan <= le in".split()
+COMPARING = ("dictsort", "groupby", "max", "min", "sort", "unique")
+COMPARING_TESTS = (
+    "==", "eq", "equalto", "!=", "ne", ">", "gt", "greaterthan", ">=", "ge", "<", "lt", "lessthan",
+    "<=", "le", "in",
+)
+# fmt: on
 
 
 def metered_filters() -> dict[str, Callable[..., Any]]:
     """The filters of an environment by name."""
     known = filters.FILTERS
     plain = {name: _plain(known[name]) for name in PLAIN}
+    textual = {name: _textual(known[name]) for name in TEXTUAL}
     comparing = {name: _comparing(known[name]) for name in COMPARING}
-    return {**plain, **comparing, **_REPLACED}
+    return {**plain, **textual, **comparing, **_REPLACED}
 
 
 def metered_tests(tests: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
@@ -62,11 +73,17 @@ def _plain(function: Any) -> Callable[..., Any]:
     @pass_context
     @wraps(function, assigned=(), updated=())
     def metered(context: MeteredContext, value: Any, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(value, str | list):
-            context.budget.weigh(value)
-        return context.made(
-            function(*_arguments_of(context, function), value, *args, **kwargs)
-        )
+        return context.made(function(*_arguments_of(context, function), value, *args, **kwargs))
+
+    return metered
+
+
+def _textual(function: Any) -> Callable[..., Any]:
+    @pass_context
+    @wraps(function, assigned=(), updated=())
+    def metered(context: MeteredContext, value: Any, *args: Any, **kwargs: Any) -> Any:
+        text = value if hasattr(value, "__html__") else context.text(value)
+        return context.made(function(*_arguments_of(context, function), text, *args, **kwargs))
 
     return metered
 
@@ -78,9 +95,7 @@ def _comparing(function: Any) -> Callable[..., Any]:
         if not isinstance(value, dict):
             value = list(value)
         context.comparable(value)
-        return context.made(
-            function(*_arguments_of(context, function), value, *args, **kwargs)
-        )
+        return context.made(function(*_arguments_of(context, function), value, *args, **kwargs))
 
     return metered
 

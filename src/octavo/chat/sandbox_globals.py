@@ -5,23 +5,23 @@ Used by: sandbox.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NoReturn
 
-from jinja2.exceptions import SecurityError, TemplateError
+from jinja2.exceptions import SecurityError
 from jinja2.utils import Namespace
 
+from octavo.chat.render_budget import TemplateRefusalError
+
 MAX_FORMAT = 200  # characters of a date format
-
-
-class TemplateRefusal(TemplateError):
-    """The template called raise_exception; the message is its own."""
+WIDTH = re.compile(r"%[^%A-Za-z]*\d")
 
 
 def raise_exception(message: object = "") -> NoReturn:
     """How a template says that it cannot show these messages."""
-    raise TemplateRefusal(str(message))
+    raise TemplateRefusalError(str(message))
 
 
 def strftime_now(now: Callable[[], datetime]) -> Callable[[str], str]:
@@ -29,9 +29,7 @@ def strftime_now(now: Callable[[], datetime]) -> Callable[[str], str]:
 
     def strftime_now(format: str) -> str:
         # Some C libraries take a width after the percent sign, of any size.
-        if len(format) > MAX_FORMAT or any(
-            after.isdigit() for mark, after in zip(format, format[1:], strict=False) if mark == "%"
-        ):
+        if len(format) > MAX_FORMAT or WIDTH.search(format):
             raise SecurityError("strftime_now takes a short format without widths")
         return now().strftime(format)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from jinja2.exceptions import SecurityError
 
-from octavo.chat.messages import CallArguments
+from octavo.chat.messages import CallArguments, text_of_arguments
 from octavo.chat.render_budget import LIST_ITEM, RenderBudget
 
 MAX_BITS = 4096  # of an integer
@@ -24,12 +24,12 @@ CONVERSION = re.compile(r"%(?:\([^()]*\))?[-#0 +]*([*\d]*)(?:\.([*\d]*))?[hlL]?[
 def add(budget: RenderBudget, left: Any, right: Any) -> Any:
     """`left + right`.
 
-    Where a text meets an object, the object is written as JSON: templates that expect the arguments of a
-    tool call as text join them so, and others read them as an object.
+    Where a text meets an object, the object is written as JSON: templates that expect the arguments
+    of a tool call as text join them so, and others read them as an object.
     """
     if isinstance(left, str):
         if isinstance(right, CallArguments):
-            right = right.as_text()
+            right = text_of_arguments(right)
         elif isinstance(right, dict):
             budget.weigh(right)
             right = json.dumps(right, ensure_ascii=False)
@@ -96,4 +96,3 @@ OPERATORS: Mapping[str, Callable[[RenderBudget, Any, Any], Any]] = {
     "**": power,
     "%": modulo,
 }
-

@@ -22,22 +22,38 @@ LOWEST = -9999.0  # JSON has no -inf
 class CompletionLogprobs:
     """Builds the `logprobs` object of one choice of a completion, piece by piece."""
 
-    def __init__(self, tokenizer: Tokenizer, num_best: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, num_best: int, *, hides_special: bool) -> None:
         self._tokenizer = tokenizer
         self._num_best = num_best
+        self._hidden = tokenizer.special_ids if hides_special else frozenset()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._offset = 0
 
     def add(
-        self, token_ids: Sequence[int], entries: Sequence[TokenLogprobs | None]
+        self,
+        token_ids: Sequence[int],
+        entries: Sequence[TokenLogprobs | None],
+        prompt: tuple[int, str] = (0, ""),
     ) -> dict[str, Any]:
-        """The object for the next tokens; an entry of None is a token without a prediction."""
+        """The object for the next tokens; an entry of None is a token without a prediction.
+
+        `prompt`: how many of the tokens are the echoed prompt, and its text as it was given.
+        """
         tokens, values, tops, offsets = [], [], [], []
-        for token_id, entry in zip(token_ids, entries, strict=True):
+        num_prompt_tokens, prompt_text = prompt
+        for place, (token_id, entry) in enumerate(zip(token_ids, entries, strict=True)):
             raw = self._tokenizer.token_bytes(token_id)
             tokens.append(raw.decode("utf-8", "replace"))
             offsets.append(self._offset)
-            self._offset += len(self._decoder.decode(raw))
+            if place < num_prompt_tokens:
+                # A special token that the tokenizer added, such as BOS, is not in the text.
+                is_shown = token_id not in self._tokenizer.special_ids or prompt_text.startswith(
+                    tokens[-1], self._offset
+                )
+            else:
+                is_shown = token_id not in self._hidden
+            if is_shown:
+                self._offset += len(self._decoder.decode(raw))
             values.append(None if entry is None else finite(entry.logprobs[0]))
             tops.append(None if entry is None else self._best(entry))
         return {

@@ -18,7 +18,7 @@ from octavo.engine.build import Engine
 from octavo.text.tokenizer import Tokenizer
 
 from octavo.config.server import ServerConfig
-from octavo.errors import EngineDeadError, InvalidRequestError, ModelNotFoundError
+from octavo.errors import EngineDeadError, ModelNotFoundError
 from octavo.prompts import TokensPrompt
 from octavo.server.errors import NotReadyError
 from octavo.server.metrics import ServerMetrics
@@ -93,7 +93,7 @@ class ServerState:
     def set_loaded(self, loaded: Engine) -> None:
         """The model is there; from now on requests are taken."""
         source = self.config.chat_template or loaded.chat_template
-        self._template = None if source is None else template_of(source, loaded.tokenizer)
+        self._template = ChatTemplate(source, loaded.tokenizer.special_tokens)
         self._loaded = loaded
 
     def require_ready(self) -> None:
@@ -119,13 +119,8 @@ class ServerState:
         return name
 
     def chat_template(self) -> ChatTemplate:
-        """The template of chats. Raises InvalidRequestError where the model has none."""
-        if self._template is None:
-            raise InvalidRequestError(
-                "this model has no chat template; use /v1/completions, or start the server with "
-                "--chat-template",
-                param="messages",
-            )
+        """The template of chats; rendering raises where the model has none."""
+        assert self._template is not None, "require_ready comes first"
         return self._template
 
     async def tokenise(self, text: str, *, add_special_tokens: bool) -> list[int]:

@@ -4,16 +4,16 @@ Owns the bytes of a character that is not complete yet, and where the answer sta
 Does not know: stop strings, requests, the rest of the answer: it never decodes anything twice.
 Used by: engine, for streamed and whole answers alike.
 
-For both spellings of bytes (`spelling.py`) a token's bytes do not depend on its neighbours, so the text
-of an answer is that of the joined bytes, and the pieces given out join to exactly
+For both spellings of bytes (`spelling.py`) a token's bytes do not depend on its neighbours, so the
+text of an answer is that of the joined bytes, and the pieces given out join to exactly
 `tokenizer.decode(answer)`, in the context of the prompt. Two things of the context matter:
 
-- bytes at the end of the prompt that are no whole character belong to the first character given out;
-- a tokenizer that strips the first space of a text strips it only where the prompt is still empty.
+- bytes at the end of the prompt that are no whole character belong to the first one given out;
+- a tokenizer that strips the first space of a text strips it only where the prompt is empty.
 
 Invalid UTF-8 gives U+FFFD for each maximal part of a character, as `bytes.decode(errors="replace")`
-has it. (Hugging Face's decoder for SentencePiece replaces every byte of such a run, valid ones as well;
-that needs the whole run and so cannot be streamed.)
+has it. (Hugging Face's decoder for SentencePiece replaces every byte of such a run, valid ones as
+well; that needs the whole run and so cannot be streamed.)
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class IncrementalDetokenizer:
         skip_special_tokens: bool = True,
         spaces_between_special_tokens: bool = True,
     ) -> None:
-        """`spaces_between_special_tokens` matters only for decoders that put spaces there at all."""
+        """`spaces_between_special_tokens` matters only for decoders that put spaces there."""
         vocabulary = tokenizer.vocabulary
         self._vocabulary = vocabulary
         self._texts = vocabulary.whole_texts if skip_special_tokens else vocabulary.visible_texts

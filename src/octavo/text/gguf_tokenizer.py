@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers
@@ -131,8 +131,8 @@ class _GgufVocabulary:
         space = normalizers.Replace(" ", SPACE_MARK)
         parts = [decoders.Replace(SPACE_MARK, " "), decoders.ByteFallback(), decoders.Fuse()]
         if self._flag("add_space_prefix", default=True):
-            # Every stretch of text between special tokens gets the space, as in llama.cpp and in the
-            # tokenizer.json of Llama 2.
+            # Every stretch of text between special tokens gets the space, as in llama.cpp and in
+            # the tokenizer.json of Llama 2.
             library.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE_MARK), space])
             parts.append(decoders.Strip(" ", 1, 0))
         else:
@@ -258,8 +258,8 @@ def _halves(merge: str) -> tuple[str, str]:
     return left, right
 
 
-def _bpe(**fields: object) -> models.BPE:
+def _bpe(**fields: Any) -> models.BPE:
     try:
         return models.BPE(**fields)
-    except Exception as error:  # noqa: BLE001 - the library raises bare Exception
+    except Exception as error:  # the library raises nothing narrower
         raise CorruptFileError(f"{KEY}tokens and {KEY}merges do not fit: {error}") from error

@@ -1,11 +1,12 @@
 """How a text is cut into words before byte-pair merging, by the name that a GGUF file gives.
 
-Owns the table of `tokenizer.ggml.pre` names. The names are llama.cpp's, and the rules are those of the
-tokenizers the names were made for; where an original tokenizer.json is known, its own expressions are
-used, because the two differ in corners (letter case of contractions, combining marks).
-Does not know: vocabularies, merges.
-Used by: gguf_tokenizer.
+Owns the table of `tokenizer.ggml.pre` names. The names are llama.cpp's, and the rules are those of
+the tokenizers the names were made for; where an original tokenizer.json is known, its own
+expressions are used, because the two differ in corners (letter case of contractions, combining
+marks). Does not know: vocabularies, merges. Used by: gguf_tokenizer.
 """
+
+# ruff: noqa: RUF001 - letters and signs of many scripts
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ CASED_LETTERS = (
     "ἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳ"
     "Ꙁ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
 )
-WORDS_BETWEEN_SIGNS = " ?[^(\\s|.,!?…。，、।۔،)]+"  # noqa: RUF001 - signs of several scripts
+WORDS_BETWEEN_SIGNS = " ?[^(\\s|.,!?…。，、।۔،)]+"
 
 _LLAMA3 = WordRule((LLAMA3,), ignores_merges=True, adds_bos=True)
 _PLAIN_LLAMA3 = WordRule((LLAMA3,))
@@ -139,9 +140,7 @@ WORD_RULES: Mapping[str, WordRule] = MappingProxyType(
         "solar-open": _PLAIN_QWEN2,
         "qwen35": WordRule((QWEN35,), is_nfc=True),
         "seed-coder": WordRule(
-            (
-                rf"{CONTRACTION}|{WORD}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{TAIL}",
-            )
+            (rf"{CONTRACTION}|{WORD}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{TAIL}",)
         ),
         "bailingmoe": WordRule(
             (
@@ -160,7 +159,7 @@ WORD_RULES: Mapping[str, WordRule] = MappingProxyType(
             (
                 r"[\r\n]",
                 rf"\s?[{CASED_LETTERS}]+",
-                "\\s?[!-/:-~！-／：-～‘-‟　-。]+",  # noqa: RUF001 - signs of several scripts
+                "\\s?[!-/:-~！-／：-～‘-‟　-。]+",
                 r"\s+$",
                 CJK_AND_HANGUL,
                 r"\p{N}+",
@@ -182,7 +181,10 @@ WORD_RULES: Mapping[str, WordRule] = MappingProxyType(
 
 
 def word_rule(name: str) -> WordRule:
-    """The rule behind a `tokenizer.ggml.pre` name. Raises UnsupportedModelError listing the known."""
+    """The rule behind a `tokenizer.ggml.pre` name.
+
+    Raises UnsupportedModelError that lists the known names.
+    """
     try:
         return WORD_RULES[name]
     except KeyError:

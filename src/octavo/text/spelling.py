@@ -24,7 +24,7 @@ class Spelling(Enum):
 
 
 def _characters_of_bytes() -> list[str]:
-    """GPT-2's table: printable Latin-1 stands for itself, all others get code points from 256 up."""
+    """GPT-2's table: printable Latin-1 stands for itself, the others are moved to 256 and up."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = (byte for byte in range(256) if byte not in printable)
     moved = {byte: 256 + place for place, byte in enumerate(others)}
@@ -55,7 +55,8 @@ SPELLED = {Spelling.BYTE_LEVEL: byte_level_bytes, Spelling.SENTENCEPIECE: senten
 
 
 def spelling_of_decoder(state: bytes) -> tuple[Spelling, bool]:
-    """The spelling behind a decoder of the `tokenizers` library, and whether it strips a first space.
+    """The spelling behind a decoder of the `tokenizers` library, and whether it strips a first
+    space.
 
     state: the decoder as JSON, which is what the library pickles.
     """

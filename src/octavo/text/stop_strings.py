@@ -3,9 +3,9 @@
 Owns the text that is not given out yet. Does not know: tokens, requests, limits.
 Used by: engine, behind the detokenizer.
 
-The match that is complete first wins, whatever the cuts of the text; of two that are complete at the
-same character the one that stands first in the list. The matcher is an Aho-Corasick automaton: the time
-is linear in the text for any number of stop strings.
+The match that is complete first wins, whatever the cuts of the text; of two that are complete at
+the same character the one that stands first in the list. The matcher is an Aho-Corasick automaton:
+the time is linear in the text for any number of stop strings.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ NO_MATCH = -1
 class StopStringMatcher:
     """The stop strings of one answer. `push` text, `flush` at the end unless `matched`.
 
-    Only the longest end of the text that a stop string may still begin with is held back, and nothing
-    with `include`, where the text of the stop string is given out as well. After a match every further
-    text is dropped, also the rest of the piece in which it was found.
+    Only the longest end of the text that a stop string may still begin with is held back, and
+    nothing with `include`, where the text of the stop string is given out as well. After a match
+    every further text is dropped, also the rest of the piece in which it was found.
 
-    `min_tokens` is the caller's affair, by vLLM's rule: text of the first `min_tokens` tokens is pushed
-    with `may_stop=False`. A stop string complete in that text has no effect, but one that begins there
-    and is completed by a later token ends the answer.
+    `min_tokens` is the caller's affair, by vLLM's rule: text of the first `min_tokens` tokens is
+    pushed with `may_stop=False`. A stop string complete in that text has no effect, but one that
+    begins there and is completed by a later token ends the answer.
     """
 
     __slots__ = ("_automaton", "_held", "_include", "_state", "matched")

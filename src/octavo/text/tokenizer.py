@@ -1,8 +1,8 @@
 """Tokenizer: text -> token ids and back, the same for every model.
 
-Owns the rules around the `tokenizers` library: which tokens are special, what is put before and after
-a text, what a token id stands for.
-Does not know: files (`tokenizer_files.py`, `gguf_tokenizer.py`), streams (`detokenizer.py`), prompts.
+Owns the rules around the `tokenizers` library: which tokens are special, what is put before and
+after a text, what a token id stands for. Does not know: files (`tokenizer_files.py`,
+`gguf_tokenizer.py`), streams (`detokenizer.py`), prompts.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Tokenizer:
         return ids if frame is None else [*frame.begin, *ids, *frame.end]
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
-        """Text of a whole sequence. Ids that do not exist, such as padding of the model, are empty."""
+        """Text of a whole sequence. Ids that do not exist (padding of the model) are empty."""
         if self.spelling is Spelling.OTHER:
             known = [id_ for id_ in ids if 0 <= id_ < self.vocab_size]
             text: str = self.library.decode(known, skip_special_tokens=skip_special_tokens)
@@ -177,7 +177,8 @@ def _frame_of_flags(
         return None
 
     def ids(wanted: bool | None, name: str) -> tuple[int, ...]:
-        return (library.token_to_id(named[name]),) if wanted and name in named else ()
+        id_ = library.token_to_id(named[name]) if wanted and name in named else None
+        return () if id_ is None else (id_,)
 
     return Frame(ids(add_bos, "bos_token"), ids(add_eos, "eos_token"))
 

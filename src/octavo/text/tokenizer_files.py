@@ -46,8 +46,8 @@ class TokenizerFiles:
     def named_tokens(self, names: Iterable[str]) -> dict[str, str]:
         """Texts of the special tokens that have a role, by role.
 
-        The map is older than the configuration: it wins only over a configuration that does not list
-        the added tokens itself.
+        The map is older than the configuration: it wins only over a configuration that does not
+        list the added tokens itself.
         """
         first, second = self.config, self.special_map
         if "added_tokens_decoder" not in self.config:
@@ -98,13 +98,11 @@ def open_library(files: TokenizerFiles) -> tokenizers.Tokenizer:
     path = files.folder / "tokenizer.json"
     try:
         library = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # noqa: BLE001 - the library raises bare Exception
+    except Exception as error:  # the library raises nothing narrower
         raise CorruptFileError(f"{path} is no tokenizer: {error}") from error
     library.no_truncation()
     library.no_padding()
-    known = {
-        id_: _flags(token) for id_, token in library.get_added_tokens_decoder().items()
-    }
+    known = {id_: _flags(token) for id_, token in library.get_added_tokens_decoder().items()}
     wanted = _wanted_tokens(files)
     missing = [token for id_, token in sorted(wanted.items()) if known.get(id_) != _flags(token)]
     if missing:
@@ -130,7 +128,9 @@ def _wanted_tokens(files: TokenizerFiles) -> dict[int, tokenizers.AddedToken]:
             content = _content(entry)
             if content is None or not isinstance(entry, Mapping) or not key.isdecimal():
                 where = files.folder / "tokenizer_config.json"
-                raise CorruptFileError(f"{where}: added_tokens_decoder has a malformed entry {key!r}")
+                raise CorruptFileError(
+                    f"{where}: added_tokens_decoder has a malformed entry {key!r}"
+                )
             flags = {name: bool(entry[name]) for name in TOKEN_FLAGS if name in entry}
             wanted[int(key)] = tokenizers.AddedToken(content, **flags)
         return wanted
@@ -140,9 +140,7 @@ def _wanted_tokens(files: TokenizerFiles) -> dict[int, tokenizers.AddedToken]:
             where = files.folder / "added_tokens.json"
             raise CorruptFileError(f"{where}: {content!r} needs an integer id, not {id_!r}")
         is_special = content in special
-        wanted[id_] = tokenizers.AddedToken(
-            content, special=is_special, normalized=not is_special
-        )
+        wanted[id_] = tokenizers.AddedToken(content, special=is_special, normalized=not is_special)
     return wanted
 
 

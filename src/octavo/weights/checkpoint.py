@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
-from octavo.text.tokenizer import Tokenizer
-
 from octavo.config.model_facts import ModelFacts
+from octavo.text.tokenizer import Tokenizer
 
 
 class WeightType(IntEnum):

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from octavo.text.gguf_tokenizer import tokenizer_from_gguf
-
 from octavo.config.model_facts import ModelFacts
 from octavo.errors import CorruptFileError, ModelFileError
+from octavo.text.gguf_tokenizer import tokenizer_from_gguf
 from octavo.text.tokenizer import Tokenizer
 from octavo.weights.checkpoint import TensorView
 from octavo.weights.fields import Fields

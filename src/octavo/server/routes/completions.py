@@ -88,7 +88,7 @@ class _CompletionAnswer(Answer):
         if echoes:
             shown["text"] = self._prompt_text(number, output) + shown["text"]
         if self._body.logprobs is not None:
-            shown["logprobs"] = self._logprobs_of(index, output, choice, echoes=echoes)
+            shown["logprobs"] = self._logprobs_of(number, output, choice, echoes=echoes)
         if self._body.return_token_ids:
             shown["token_ids"] = token_ids
             if is_first:
@@ -117,21 +117,27 @@ class _CompletionAnswer(Answer):
         return self.tokenizer.decode(output.prompt_token_ids, skip_special_tokens=False)
 
     def _logprobs_of(
-        self, index: int, output: RequestOutput, choice: CompletionOutput, *, echoes: bool
+        self, number: int, output: RequestOutput, choice: CompletionOutput, *, echoes: bool
     ) -> dict[str, Any]:
+        index = number * self.generation.params.n + choice.index
         builder = self._logprobs.get(index)
         if builder is None:
-            builder = CompletionLogprobs(self.tokenizer, self._body.logprobs or 0)
+            hides_special = self.generation.params.skip_special_tokens
+            builder = CompletionLogprobs(
+                self.tokenizer, self._body.logprobs or 0, hides_special=hides_special
+            )
             self._logprobs[index] = builder
         token_ids: list[int] = []
         entries: list[TokenLogprobs | None] = []
+        prompt = (0, "")
         if echoes:
+            prompt = (len(output.prompt_token_ids), self._prompt_text(number, output))
             token_ids += output.prompt_token_ids
             entries += prompt_entries(output)
         if not self._scores_only and choice.logprobs is not None:
             token_ids += choice.token_ids
             entries += choice.logprobs.raw
-        return builder.add(token_ids, entries)
+        return builder.add(token_ids, entries, prompt)
 
 
 async def _token_prompts(

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
+from typing import Any, Protocol
 
 from octavo.errors import InvalidRequestError
 from octavo.server.schemas.sampling import SamplingFields
 
 
-class ChatPromptFields(msgspec.Struct, kw_only=True):
-    """What turns messages into a prompt."""
+class ChatPrompt(Protocol):
+    """What turns messages into a prompt; the bodies that hold a chat have these fields."""
+
+    messages: list[dict[str, Any]] | None
+    tools: list[dict[str, Any]] | None
+    documents: list[dict[str, Any]] | None
+    add_generation_prompt: bool | None
+    continue_final_message: bool | None
+    chat_template: str | None
+    chat_template_kwargs: dict[str, Any] | None
+
+
+class ChatCompletionRequest(SamplingFields, kw_only=True):
+    """OpenAI's chat completion, with vLLM's extensions."""
 
     messages: list[dict[str, Any]] | None = None
     tools: list[dict[str, Any]] | None = None
@@ -20,11 +30,6 @@ class ChatPromptFields(msgspec.Struct, kw_only=True):
     continue_final_message: bool | None = None
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-
-
-class ChatCompletionRequest(SamplingFields, ChatPromptFields, kw_only=True):
-    """OpenAI's chat completion, with vLLM's extensions."""
-
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
@@ -61,7 +66,7 @@ def check_chat(request: ChatCompletionRequest) -> None:
             raise InvalidRequestError(message, param="top_logprobs")
 
 
-def check_chat_prompt(request: ChatPromptFields) -> None:
+def check_chat_prompt(request: ChatPrompt) -> None:
     """Refuse messages and template options that make no prompt."""
     if request.messages is None:
         raise InvalidRequestError("messages is missing", param="messages")

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from octavo.server.schemas.chat import ChatPromptFields
 
-
-class TokenizeRequest(ChatPromptFields, kw_only=True):
+class TokenizeRequest(msgspec.Struct, kw_only=True):
     """A text in `prompt`, or a chat in `messages`."""
 
+    messages: list[dict[str, Any]] | None = None
+    tools: list[dict[str, Any]] | None = None
+    documents: list[dict[str, Any]] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
     model: str | None = None
     prompt: str | None = None
     add_special_tokens: bool | None = None

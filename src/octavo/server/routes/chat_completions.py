@@ -1,0 +1,113 @@
+"""POST /v1/chat/completions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from octavo.outputs import CompletionOutput, RequestOutput
+from octavo.server.bodies import read_json
+from octavo.server.chat_prompt import chat_prompt
+from octavo.server.chunks import ChunkWriter
+from octavo.server.generation import Generation
+from octavo.server.logprobs import chat_logprobs, prompt_logprobs
+from octavo.server.routes.health import state_of
+from octavo.server.schemas.chat import ChatCompletionRequest, check_chat, limit_of
+from octavo.server.schemas.sampling import check_served, sampling_params
+from octavo.server.serving import Answer, respond, tenant_of
+from octavo.server.state import ServerState, new_id, prompt_of, salt_of
+from octavo.server.truncation import cut_prompt
+
+ROLE = "assistant"
+
+
+async def create_chat_completion(request: Request) -> Response | ASGIApp:
+    """Answer a conversation."""
+    state = state_of(request)
+    body = await read_json(request, ChatCompletionRequest, state.config.max_body_bytes)
+    state.require_ready()
+    model = state.require_model(body.model)
+    check_served(body)
+    check_chat(body)
+    answer = await _ChatAnswer.of(state, body, model, tenant_of(request))
+    return await respond(request, answer)
+
+
+class _ChatAnswer(Answer):
+    """Turns outputs into the body, or the chunks, of one request."""
+
+    def __init__(self, generation: Generation, body: ChatCompletionRequest, model: str) -> None:
+        kind = "chat.completion.chunk" if body.stream else "chat.completion"
+        super().__init__(generation, body, model, kind=kind)
+        self._body = body
+        self._num_best = body.top_logprobs or 0
+
+    @classmethod
+    async def of(
+        cls, state: ServerState, body: ChatCompletionRequest, model: str, tenant: str | None
+    ) -> _ChatAnswer:
+        """Check, render and tokenise; nothing is started yet."""
+        params = sampling_params(
+            body,
+            defaults=state.defaults,
+            max_tokens=limit_of(body),
+            logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+        )
+        text = await chat_prompt(state, body)
+        adds_specials = bool(body.add_special_tokens)
+        ids = await state.tokenise(text, add_special_tokens=adds_specials)
+        ids, _ = cut_prompt(ids, body.truncate_prompt_tokens, state.loaded.max_model_len)
+        prompt = prompt_of(ids, None, salt_of(tenant, body.cache_salt))
+        generation = Generation(
+            state, new_id("chatcmpl"), [prompt], params, priority=body.priority or 0
+        )
+        return cls(generation, body, model)
+
+    def choice(
+        self, number: int, output: RequestOutput, choice: CompletionOutput
+    ) -> dict[str, Any]:
+        """One choice: a message, or the delta of one."""
+        shown: dict[str, Any] = {"index": choice.index}
+        if self.streams:
+            shown["delta"] = {"content": choice.text}
+        else:
+            shown["message"] = {"role": ROLE, "content": choice.text, "refusal": None}
+        shown["logprobs"] = self._logprobs_of(choice)
+        shown["finish_reason"] = choice.finish_reason
+        shown["stop_reason"] = choice.stop_reason
+        if self._body.return_token_ids:
+            shown["token_ids"] = choice.token_ids
+            shown["prompt_token_ids"] = output.prompt_token_ids
+        if self._body.prompt_logprobs is not None and not self.streams:
+            shown["prompt_logprobs"] = prompt_logprobs(self.tokenizer, output)
+        return shown
+
+    def plain_chunk(
+        self, writer: ChunkWriter, number: int, choice: CompletionOutput
+    ) -> bytes | None:
+        """The quick form of a chunk, where nothing but text is new."""
+        if self._body.logprobs or self._body.return_token_ids:
+            return None
+        return writer.content(choice.index, choice.text)
+
+    def first_chunks(self, writer: ChunkWriter) -> list[bytes]:
+        """The role of each choice, once."""
+        return [
+            writer.choice(
+                {
+                    "index": index,
+                    "delta": {"role": ROLE, "content": ""},
+                    "logprobs": None,
+                    "finish_reason": None,
+                }
+            )
+            for index in range(self.generation.params.n)
+        ]
+
+    def _logprobs_of(self, choice: CompletionOutput) -> dict[str, Any] | None:
+        if not self._body.logprobs or choice.logprobs is None:
+            return None
+        return chat_logprobs(self.tokenizer, choice.logprobs.raw, self._num_best)
