@@ -24,7 +24,7 @@ namespace {
 constexpr int64_t kScratchColumns = 1024;  // of a scratch panel
 constexpr int kTileWides = 2;              // of a tile that reads a scratch panel
 constexpr int64_t kTokenBlock = 96;        // tokens whose activations stay in the cache meanwhile
-constexpr int64_t kPrefetchBytes = 1536;   // how far ahead of a stream of weights memory is asked for
+constexpr int64_t kPrefetchBytes = 4096;   // how far ahead of a stream of weights memory is asked for
 
 // Tokens of the largest tile: its chains, two vectors of weights and an activation fill the registers.
 template <class L>

@@ -427,7 +427,7 @@ void bench_workload(const KernelTable& kernels, const Workload& work, int num_th
     for (int thread = 1; thread < num_threads; ++thread) others.emplace_back(run_thread, thread);
     run_thread(0);
     for (std::thread& other : others) other.join();
-  });
+  }) / num_threads;
   double keys = 0.0, read = 0.0;  // keys that queries see; keys that are read at least once
   for (int64_t token = 0; token < work.num_tokens; ++token) {
     const KeyRange range = visible_keys(work.context_len + token, shape.window);

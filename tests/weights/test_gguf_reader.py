@@ -247,8 +247,11 @@ def test_a_hostile_file_is_refused_before_use(path: Path, lie: str) -> None:
 
 def test_a_file_cut_anywhere_is_refused(path: Path) -> None:
     """Every shorter version of a file is corrupt, not half a model."""
-    whole = tiny_llama().build()
-    for length in range(1, len(whole)):
+    file = tiny_llama()
+    whole = file.build()
+    file.tensors = []
+    end_of_keys = len(file.build())
+    for length in [*range(1, end_of_keys, 3), *range(end_of_keys, len(whole), 61)]:
         path.write_bytes(whole[:length])
 
         with pytest.raises(CorruptFileError):
