@@ -67,9 +67,14 @@ class AttentionTile {
         alignment_(args.kv.block_size % W::kLanes == 0 ? W::kLanes / kKeyGroup : 1),
         tile_groups_(least(kTileFloats / head_dim_ / kKeyGroup, 8) / alignment_ * alignment_) {}
 
-  void run(const AttentionShare& share) {
+  // `following` is what this thread computes afterwards, or `share` itself.
+  void run(const AttentionShare& share, const AttentionShare& following) {
     const AttentionUnit& unit = share.unit;
     for (int64_t chunk = share.begin_chunk; chunk < share.end_chunk; ++chunk) {
+      if (reads_once(unit)) {
+        if (chunk + 1 < share.end_chunk) map_later(unit, chunk, unit, chunk + 1);
+        else map_later(unit, chunk, following.unit, following.begin_chunk);
+      }
       if (share.is_split) {
         const Partial partial = shared_partial(args_, share, chunk);
         compute_chunk(unit, chunk, partial, partial);
@@ -89,6 +94,9 @@ class AttentionTile {
 
   Partial total_of_unit() { return {total_max_, total_sum_, total_out_}; }
   Partial next_of_unit() { return {next_max_, next_sum_, next_out_}; }
+
+  // Few tokens read every key directly from the cache, once; the others leave it to tiles in float32.
+  static bool reads_once(const AttentionUnit& unit) { return unit.num_tokens < kWidenTokens; }
 
   KeyRange visible(const AttentionUnit& unit, int64_t token) const {
     return visible_keys(unit.first_position + token, args_.window);
@@ -116,7 +124,7 @@ class AttentionTile {
     const KeyRange groups = groups_of(in_chunk(unit.keys, chunk));
     map_groups(unit, chunk, groups);
     const bool widens =
-        type != KvType::F32 && unit.num_tokens >= kWidenTokens && tile_groups_ > 0;
+        type != KvType::F32 && !reads_once(unit) && tile_groups_ > 0;
     const int64_t step = widens ? tile_groups_ : kChunkGroups;
     for (int64_t begin = groups.begin; begin < groups.end; begin += step) {
       const KeyRange tile{begin, least(begin + step, groups.end)};
@@ -124,8 +132,9 @@ class AttentionTile {
       each_token(unit, chunk, [&](int64_t token, KeyRange keys) {
         const KeyRange seen = groups_of(keys);
         const KeyRange part{greatest(seen.begin, tile.begin), least(seen.end, tile.end)};
-        if (widens) score<KvType::F32>(unit, token, wide_map_, part);
-        else score<type>(unit, token, map_, part);
+        if (widens) score<KvType::F32, false>(unit, token, wide_map_, part);
+        else if (reads_once(unit)) score<type, true>(unit, token, map_, part);
+        else score<type, false>(unit, token, map_, part);
       });
     }
     each_token(unit, chunk, [&](int64_t token, KeyRange keys) {
@@ -144,8 +153,9 @@ class AttentionTile {
                             least(keys.end, tile.end * kKeyGroup)};
         if (part.begin >= part.end) return;
         const bool continues = part.begin > keys.begin;
-        if (widens) weigh<KvType::F32>(unit, token, wide_map_, part, continues, result);
-        else weigh<type>(unit, token, map_, part, continues, result);
+        if (widens) weigh<KvType::F32, false>(unit, token, wide_map_, part, continues, result);
+        else if (reads_once(unit)) weigh<type, true>(unit, token, map_, part, continues, result);
+        else weigh<type, false>(unit, token, map_, part, continues, result);
       });
     }
   }
@@ -160,6 +170,24 @@ class AttentionTile {
       map_.keys[group] = block_keys<const Number>(kv, *block_id, unit.kv_head) + slot;
       map_.values[group] =
           block_values<const Number>(kv, *block_id, unit.kv_head) + slot * head_dim_;
+      slot += kKeyGroup;
+      if (slot < kv.block_size) continue;
+      slot = 0;
+      ++block_id;
+    }
+  }
+
+  void map_later(const AttentionUnit& unit, int64_t chunk, const AttentionUnit& later,
+                 int64_t later_chunk) {
+    const KvLayer& kv = args_.kv;
+    const KeyRange from = groups_of(in_chunk(unit.keys, chunk));
+    const KeyRange to = groups_of(in_chunk(later.keys, later_chunk));
+    const int64_t position = later_chunk * kChunk + to.begin * kKeyGroup;
+    const int32_t* block_id = later.row->block_table + position / kv.block_size;
+    int64_t slot = position % kv.block_size;
+    for (int64_t group = from.begin; group < from.end; ++group) {
+      map_.later_keys[group] = block_keys<const Number>(kv, *block_id, later.kv_head) + slot * head_dim_;
+      if (group - from.begin + 1 >= to.end - to.begin) continue;
       slot += kKeyGroup;
       if (slot < kv.block_size) continue;
       slot = 0;
@@ -190,7 +218,7 @@ class AttentionTile {
   }
 
   // Scores of the heads of one token for some groups of keys.
-  template <KvType from, class Map>
+  template <KvType from, bool kPrefetch, class Map>
   void score(const AttentionUnit& unit, int64_t token, const Map& map, KeyRange groups) {
     const float* q = args_.q + (unit.first_token + token) * args_.q_stride +
                      unit.first_head * head_dim_;
@@ -200,22 +228,22 @@ class AttentionTile {
       const float* query = q + head * head_dim_;
       float* out = scores + head * kChunk;
       if (alignment_ * kKeyGroup == W::kLanes) {
-        score_groups<W, Stored<W, from>, kQueries>(query, head_dim_, map, groups, out);
+        score_groups<W, Stored<W, from>, kQueries, kPrefetch>(query, head_dim_, map, groups, out);
       } else {
-        score_groups<V, Stored<V, from>, kQueries>(query, head_dim_, map, groups, out);
+        score_groups<V, Stored<V, from>, kQueries, kPrefetch>(query, head_dim_, map, groups, out);
       }
     });
   }
 
   // Outputs of the heads of one token over some keys.
-  template <KvType from, class Map>
+  template <KvType from, bool kPrefetch, class Map>
   void weigh(const AttentionUnit& unit, int64_t token, const Map& map, KeyRange keys,
              bool continues, const Partial& result) {
     const int64_t first_row = token * unit.num_heads;
     each_piece(unit.num_heads, [&](auto count, int64_t head) {
       constexpr int kQueries = decltype(count)::value;
       const int64_t row = first_row + head;
-      weigh_values<V, from, kQueries>(scores_ + row * kChunk, head_dim_, map, keys, continues,
+      weigh_values<V, from, kQueries, kPrefetch>(scores_ + row * kChunk, head_dim_, map, keys, continues,
                                       result.out + row * head_dim_);
     });
   }
@@ -256,9 +284,14 @@ class AttentionTile {
 template <class V, KvType type>
 void attend(const AttentionArgs& args, int thread, int num_threads) {
   AttentionTile<V, type> tile(args);
+  AttentionShare current{};
+  current.begin_chunk = current.end_chunk = 0;
   AttentionPlan(args, thread, num_threads).each_share([&](const AttentionShare& share) {
-    if (share.begin_chunk < share.end_chunk) tile.run(share);
+    if (share.begin_chunk == share.end_chunk) return;
+    if (current.begin_chunk < current.end_chunk) tile.run(current, share);
+    current = share;
   });
+  if (current.begin_chunk < current.end_chunk) tile.run(current, current);
 }
 
 // The first phase: everything but the merge of split units.

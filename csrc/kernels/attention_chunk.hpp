@@ -33,7 +33,19 @@ struct ChunkMap {
   const Number* keys[kChunkGroups];    // of dimension 0; the next dimension is key_stride further
   const Number* values[kChunkGroups];  // of the first key; the next key is head_dim further
   int64_t key_stride;
+  // What is wanted after these values: for each group 8 * head_dim numbers, the keys of a later group.
+  const Number* later_keys[kChunkGroups];
 };
+
+// Ask for `count` numbers from p on to be brought into the second-level cache. Reading keys asks for
+// the values of the same group, reading values for keys of the next chunk: so memory is busy while
+// products are computed.
+template <int count, class Number>
+OCTAVO_INLINE void prefetch(const Number* p) {
+  constexpr int kLineNumbers = 64 / sizeof(Number);
+  OCTAVO_UNROLL
+  for (int i = 0; i < count; i += kLineNumbers) __builtin_prefetch(p + i, 0, 2);
+}
 
 // Registers decide how many queries and vectors fit into one block of products; every key vector that
 // is loaded (and widened) serves all of them.
@@ -52,12 +64,15 @@ constexpr int64_t block_vectors(int64_t num_queries) {
 constexpr int64_t kMostQueries = 6;  // in one block of products
 
 // scores[i][key] = sum over d of q[i][d] * keys[d][key] for up to kVectors vectors of keys.
-template <class W, class Store, int kQueries, int kVectors>
+template <class W, class Store, int kQueries, int kVectors, bool kPrefetch>
 OCTAVO_INLINE void score_block(const float* q, int64_t head_dim, int64_t stride,
-                               const typename Store::Number* const* groups, int64_t num_vectors,
+                               const typename Store::Number* const* groups,
+                               const typename Store::Number* const* values, int64_t num_vectors,
                                float* scores) {
   using Floats = typename W::Floats;
-  constexpr int64_t kStep = W::kLanes / kKeyGroup;
+  constexpr int kStep = W::kLanes / kKeyGroup;
+  constexpr int kGroups = kVectors * kStep;
+  constexpr int kLineSteps = 64 / kKeyGroup / sizeof(typename Store::Number);
   const typename Store::Number* keys[kVectors];
   Floats sums[kQueries][kVectors];
   OCTAVO_UNROLL
@@ -67,6 +82,13 @@ OCTAVO_INLINE void score_block(const float* q, int64_t head_dim, int64_t stride,
     for (int i = 0; i < kQueries; ++i) sums[i][v] = W::zero();
   }
   for (int64_t d = 0, offset = 0; d < head_dim; ++d, offset += stride) {
+    if constexpr (kPrefetch) {
+      OCTAVO_UNROLL
+      for (int g = 0; g < (kGroups < kLineSteps ? 1 : kGroups / kLineSteps); ++g) {
+        const int64_t group = (d + g * kLineSteps) & (kGroups - 1);
+        prefetch<1>(values[least(group, num_vectors * kStep - 1)] + d * kKeyGroup);
+      }
+    }
     Floats query[kQueries];
     OCTAVO_UNROLL
     for (int i = 0; i < kQueries; ++i) query[i] = W::set1(q[i * head_dim + d]);
@@ -88,22 +110,23 @@ OCTAVO_INLINE void score_block(const float* q, int64_t head_dim, int64_t stride,
 }
 
 // Scores of kQueries queries for some groups of a chunk.
-template <class W, class Store, int kQueries>
+template <class W, class Store, int kQueries, bool kPrefetch>
 void score_groups(const float* q, int64_t head_dim,
                   const ChunkMap<typename Store::Number>& map, KeyRange groups, float* scores) {
   constexpr int64_t kVectors = block_vectors<W>(kQueries);
   constexpr int64_t kStep = W::kLanes / kKeyGroup;
   for (int64_t group = groups.begin; group < groups.end; group += kVectors * kStep) {
     const int64_t num_vectors = least((groups.end - group) / kStep, kVectors);
-    score_block<W, Store, kQueries, kVectors>(q, head_dim, map.key_stride, map.keys + group,
-                                              num_vectors, scores + group * kKeyGroup);
+    score_block<W, Store, kQueries, kVectors, kPrefetch>(
+        q, head_dim, map.key_stride, map.keys + group, map.values + group, num_vectors,
+        scores + group * kKeyGroup);
   }
 }
 
 // out[i][d] = sum over keys [begin, end) of weights[i][key] * values[key][d] for kVectors vectors of
 // dimensions from `dim` on (or the last `rest` dimensions). `continues`: the chains start from `out`.
-template <class W, class Store, int kQueries, int kVectors, bool kWhole = true>
-OCTAVO_INLINE void value_block(const float* weights, const typename Store::Number* const* groups,
+template <class W, class Store, int kQueries, int kVectors, bool kPrefetch, bool kWhole = true>
+OCTAVO_INLINE void value_block(const float* weights, const ChunkMap<typename Store::Number>& map,
                                int64_t begin, int64_t end, int64_t head_dim, int64_t dim,
                                bool continues, float* out, int64_t rest = 0) {
   using Floats = typename W::Floats;
@@ -122,8 +145,11 @@ OCTAVO_INLINE void value_block(const float* weights, const typename Store::Numbe
   for (int64_t group = begin / kKeyGroup; group * kKeyGroup < end; ++group) {
     const int64_t first = greatest(group * kKeyGroup, begin);
     const int64_t last = least((group + 1) * kKeyGroup, end);
-    const auto* value = groups[group] + (first - group * kKeyGroup) * head_dim + dim;
-    for (int64_t key = first; key < last; ++key, value += head_dim) {
+    const int64_t offset = (first - group * kKeyGroup) * head_dim + dim;
+    const auto* value = map.values[group] + offset;
+    const auto* later = kPrefetch ? map.later_keys[group] + offset : value;
+    for (int64_t key = first; key < last; ++key, value += head_dim, later += head_dim) {
+      if constexpr (kPrefetch) prefetch<kVectors * W::kLanes>(later);
       Floats weight[kQueries];
       OCTAVO_UNROLL
       for (int i = 0; i < kQueries; ++i) weight[i] = W::set1(weights[i * kChunk + key]);
@@ -149,7 +175,7 @@ OCTAVO_INLINE void value_block(const float* weights, const typename Store::Numbe
 }
 
 // The outputs of kQueries queries, all dimensions.
-template <class V, KvType type, int kQueries>
+template <class V, KvType type, int kQueries, bool kPrefetch>
 void weigh_values(const float* weights, int64_t head_dim,
                   const ChunkMap<typename Stored<V, type>::Number>& map, KeyRange keys,
                   bool continues, float* out) {
@@ -159,19 +185,19 @@ void weigh_values(const float* weights, int64_t head_dim,
   constexpr int64_t kVectors = block_vectors<W>(kQueries);
   int64_t d = 0;
   for (; d + kVectors * W::kLanes <= head_dim; d += kVectors * W::kLanes) {
-    value_block<W, StoredWide, kQueries, kVectors>(weights, map.values, keys.begin, keys.end,
+    value_block<W, StoredWide, kQueries, kVectors, kPrefetch>(weights, map, keys.begin, keys.end,
                                                    head_dim, d, continues, out);
   }
   for (; d + 2 * W::kLanes <= head_dim; d += 2 * W::kLanes) {
-    value_block<W, StoredWide, kQueries, 2>(weights, map.values, keys.begin, keys.end, head_dim, d,
+    value_block<W, StoredWide, kQueries, 2, kPrefetch>(weights, map, keys.begin, keys.end, head_dim, d,
                                             continues, out);
   }
   for (; d + V::kLanes <= head_dim; d += V::kLanes) {
-    value_block<V, StoredNarrow, kQueries, 1>(weights, map.values, keys.begin, keys.end, head_dim,
+    value_block<V, StoredNarrow, kQueries, 1, kPrefetch>(weights, map, keys.begin, keys.end, head_dim,
                                               d, continues, out);
   }
   if (d == head_dim) return;
-  value_block<V, StoredNarrow, kQueries, 1, false>(weights, map.values, keys.begin, keys.end,
+  value_block<V, StoredNarrow, kQueries, 1, kPrefetch, false>(weights, map, keys.begin, keys.end,
                                                    head_dim, d, continues, out, head_dim - d);
 }
 

@@ -30,6 +30,7 @@ SIZES = RunnerSizes(
     block_size=32,
     max_num_seqs=24,
     max_num_batched_tokens=512,
+    threads=2,
 )
 
 

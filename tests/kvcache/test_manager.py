@@ -215,12 +215,11 @@ def test_without_prefix_caching_nothing_is_findable():
     check_pool(tables.kv, tables.opened)
 
 
-def test_only_blocks_without_another_holder_count_as_exclusive(tables: Tables):
-    first = tables.compute(range(9))
-    second = tables.compute(range(9))
-    assert tables.kv.num_exclusive_blocks(first) == 1
-    tables.kv.free(second)
-    assert tables.kv.num_exclusive_blocks(first) == 3
+def test_a_shared_block_counts_as_freed_with_its_last_holder(tables: Tables):
+    """Two tables share two blocks and have one of their own each."""
+    pair = [tables.compute(range(9)), tables.compute(range(9))]
+    assert tables.kv.num_blocks_freed_by(pair) == [1, 4]
+    assert tables.kv.num_blocks_freed_by(pair, kept=pair[0].block_ids[:2]) == [1, 2]
 
 
 def test_each_full_block_is_hashed_once_in_the_life_of_a_request(tables: Tables):

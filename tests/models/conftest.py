@@ -53,7 +53,7 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> TinyModels:
     root: Path = tmp_path_factory.mktemp("tiny")
     oracles: dict[str, PreTrainedModel] = {}
     made: dict[tuple[str, str], TinyModel] = {}
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
 
     def make(case: str, file_name: str, choose: ChooseType | None) -> TinyModel:
         if case not in oracles:

@@ -101,14 +101,18 @@ def test_logprobs_of_a_prompt_are_those_of_transformers_however_it_is_cut(runnin
 @pytest.mark.parametrize("backend", ["native"], indirect=True)
 @pytest.mark.parametrize("running", FILES, indirect=True)
 def test_native_logprobs_are_the_same_bits_however_a_prompt_is_cut(running: Running) -> None:
-    """With the KV cache in half precision, where a key read too early would show."""
-    sizes = RunnerSizes(max_model_len=len(PROMPT), kv_cache_dtype="bfloat16")
-    driver = StepDriver(start_runner(NativeRunner, running.model.checkpoint, sizes), sizes)
+    """On one thread and on several, with a KV cache in half precision."""
+    results = []
+    for threads, chunks in zip((1, 2, 3), CHUNKS, strict=True):
+        sizes = RunnerSizes(
+            max_model_len=len(PROMPT), kv_cache_dtype="bfloat16", threads=threads
+        )
+        runner = start_runner(NativeRunner, running.model.checkpoint, sizes)
+        results.append(all_logprobs(StepDriver(runner, sizes), PROMPT, chunks, VOCAB_SIZE))
+        runner.close()
 
-    first, *others = [all_logprobs(driver, PROMPT, chunks, VOCAB_SIZE) for chunks in CHUNKS]
-
-    for other in others:
-        assert torch.equal(first, other)
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
 
 
 @pytest.mark.parametrize("running", [file for file in FILES if file not in LIMITS], indirect=True)

@@ -204,9 +204,14 @@ def test_a_failed_step_ends_what_runs_and_spares_what_waits(new_rig: MakeRig, be
     assert rig.end_of("60").finish_reason == "length"
 
 
-def test_nothing_of_a_failed_step_is_findable(new_rig: MakeRig):
+@pytest.mark.parametrize("num_steps_before", [0, 1])
+def test_nothing_that_took_part_in_a_failed_step_is_findable(
+    new_rig: MakeRig, num_steps_before: int
+):
+    """Neither what it should have computed nor what it was computed from."""
     rig = new_rig()
     rig.add(make_request("a", range(10)))
+    rig.steps(num_steps_before)
     plan = rig.plan()
     rig.executor.fail_run(RuntimeError("lost"))
     with pytest.raises(RuntimeError):

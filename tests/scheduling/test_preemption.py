@@ -124,8 +124,8 @@ def test_prompt_logprobs_are_not_sent_twice(new_rig: MakeRig):
     assert list(range(51, 58)) == [entry.token_ids[0] for entry in entries]
 
 
-def test_nobody_is_admitted_in_a_step_that_preempts(new_rig: MakeRig):
-    """The blocks just taken from one would go to another that is worse."""
+def test_a_victim_does_not_come_back_in_the_same_plan_and_nobody_overtakes_it(new_rig: MakeRig):
+    """Though "c" would fit into what is left."""
     rig = new_rig(num_blocks=4)
     rig.add(make_request("a", range(8)), make_request("b", range(50, 58)))
     rig.step()
@@ -178,6 +178,15 @@ class TestArrival:
         assert [request.id for request in rig.scheduler.running] == ["high", "1"]
         rig.finish()
 
+    def test_it_displaces_one_when_the_tokens_of_a_step_are_short(self, new_rig: MakeRig):
+        """Two decoding requests use up a step of two tokens."""
+        rig = new_rig(max_num_batched_tokens=2, scheduling_policy="priority")
+        rig.add(make_request("mid", [0], priority=1), make_request("low", [50], priority=2))
+        rig.step()
+        rig.add(make_request("high", [90], priority=0))
+        rig.step()
+        assert [request.id for request in rig.scheduler.running] == ["high", "mid"]
+
     def test_equals_are_not_displaced(self, new_rig: MakeRig):
         """An earlier arrival time decides the order of waiting, not who is thrown out."""
         rig = new_rig(max_num_seqs=1, scheduling_policy="priority")
@@ -195,6 +204,33 @@ class TestArrival:
         rig.add(make_request("mid", range(50, 62), priority=5))
         rig.step()
         assert [request.id for request in rig.scheduler.running] == ["best", "low"]
+
+    def test_a_block_that_two_victims_share_is_counted_once(self, new_rig: MakeRig):
+        """They hold four blocks, two of them together; the arrival needs three."""
+        rig = new_rig(num_blocks=4, scheduling_policy="priority")
+        rig.add(*(make_request(name, range(9), priority=9) for name in ("one", "two")))
+        rig.step()
+        rig.add(make_request("high", range(50, 62), priority=0, max_tokens=1))
+        rig.step()
+        assert statuses(rig) == {"one": Status.PREEMPTED, "two": Status.PREEMPTED}
+        assert rig.end_of("high").finish_reason == "length"
+
+    def test_an_arrival_that_can_never_run_displaces_nobody(self, new_rig: MakeRig):
+        rig = new_rig(num_blocks=4, scheduling_policy="priority")
+        rig.add(make_request("low", range(8), priority=9))
+        rig.step()
+        rig.add(make_request("huge", range(50, 70), priority=0))
+        rig.step()
+        assert rig.end_of("huge").finish_reason == "error"
+        assert statuses(rig) == {"low": Status.RUNNING}
+
+    def test_equals_do_not_help_to_make_room(self, new_rig: MakeRig):
+        rig = new_rig(num_blocks=6, scheduling_policy="priority")
+        rig.add(make_request("equal", range(13), priority=5), make_request("low", [90], priority=9))
+        rig.step()
+        rig.add(make_request("new", range(50, 62), priority=5))
+        rig.step()
+        assert [request.id for request in rig.scheduler.running] == ["equal", "low"]
 
     def test_under_fcfs_nobody_is_displaced(self, new_rig: MakeRig):
         rig = new_rig(max_num_seqs=1)

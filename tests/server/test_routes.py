@@ -6,14 +6,14 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.support.asgi import Client, scripted_server
+from tests.support.scripted_engine import scripted_engine
 
 from octavo.config.server import ServerConfig
 from octavo.engine.async_engine import AsyncLLM
 from octavo.server.app import ROUTES, build_app
 from octavo.server.auth import OPEN_PATHS
 from octavo.server.state import ServerState
-from tests.support.asgi import Client, scripted_server
-from tests.support.scripted_engine import scripted_engine
 
 KEYS = ServerConfig(api_key=("key-of-ann", "key-of-ben"))
 
@@ -107,7 +107,7 @@ async def test_metrics_have_vllms_names_from_the_start() -> None:
         after = (await client.get("/metrics")).content.decode()
 
     assert _sample(before, "vllm:num_requests_running") == 0
-    assert _sample(before, 'vllm:request_success_total', 'finished_reason="abort"') == 0
+    assert _sample(before, "vllm:request_success_total", 'finished_reason="abort"') == 0
     assert _sample(after, "vllm:generation_tokens_total") == 3
     assert _sample(after, "vllm:e2e_request_latency_seconds_count") == 1
     assert _sample(after, "vllm:kv_cache_usage_perc") == 0

@@ -29,12 +29,13 @@ class RunnerSizes:
     max_num_batched_tokens: int = 64
     kv_cache_dtype: str = "float32"
     dtype: str = "auto"
+    threads: int = 1  # tiny models are done before a second thread is awake
 
 
 def start_runner(make_runner: MakeRunner, checkpoint: Checkpoint, sizes: RunnerSizes) -> Runner:
     """A runner with its weights read and its pool made, without a look at the machine's memory."""
     config = EngineConfig(
-        model=ModelConfig(dtype=sizes.dtype, max_model_len=sizes.max_model_len, threads=2),
+        model=ModelConfig(dtype=sizes.dtype, max_model_len=sizes.max_model_len, threads=sizes.threads),
         cache=CacheConfig(block_size=sizes.block_size, kv_cache_dtype=sizes.kv_cache_dtype),
         scheduler=SchedulerConfig(
             max_num_batched_tokens=sizes.max_num_batched_tokens, max_num_seqs=sizes.max_num_seqs

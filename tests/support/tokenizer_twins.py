@@ -1,12 +1,14 @@
 """Slow, obvious twins of the two kinds of tokenizer, written from the papers and from llama.cpp.
 
-They share nothing with the `tokenizers` library but how a text is cut into words, where there are words.
+They share nothing with the `tokenizers` library but how a text is cut into words, where there are
+words.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from tokenizers import pre_tokenizers
 
@@ -58,7 +60,7 @@ class SentencePieceTwin(Twin):
         while True:
             pairs = [
                 (self._score(left + right), -place)
-                for place, (left, right) in enumerate(zip(pieces, pieces[1:], strict=False))
+                for place, (left, right) in enumerate(pairwise(pieces))
             ]
             score, negative_place = max(pairs, default=(float("-inf"), 0))
             if score == float("-inf"):
@@ -93,9 +95,10 @@ class ByteLevelTwin(Twin):
         return [id_ for word, _ in self.words.pre_tokenize_str(text) for id_ in self._word(word)]
 
     def _word(self, word: str) -> list[int]:
-        pieces = list(word)
+        # A byte that the vocabulary lacks is lost: there is no token to say so.
+        pieces = [character for character in word if character in self.ids]
         while len(pieces) > 1:
-            pairs = list(zip(pieces, pieces[1:], strict=False))
+            pairs = list(pairwise(pieces))
             best = min(pairs, key=lambda pair: self.ranks.get(pair, len(self.ranks)))
             if best not in self.ranks:
                 break

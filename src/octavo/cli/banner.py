@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from octavo.engine.build import Engine
-
 from octavo.contracts.kv_plan import MemoryPlan
+from octavo.engine.build import Engine
 from octavo.foundation.quantities import format_bytes, format_count
 from octavo.version import version
 

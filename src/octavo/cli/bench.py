@@ -1,7 +1,7 @@
-"""octavo bench: offline speed of this engine on this machine, and where the time of a step goes.
+"""octavo bench: speed of the engine core on this machine, and where the time of a step goes.
 
-Random token ids, greedy, end tokens ignored, prefix cache off. Each figure is the median of the
-runs.
+Random token ids, greedy, end tokens ignored, prefix cache off; time from the first submit to the
+last token. Figures are medians over the runs, step times medians over all steps of a full batch.
 `--json` writes a results file with what is needed to read it later.
 """
 
@@ -13,26 +13,51 @@ import random
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-from octavo.llm import LLM
 
 from octavo.cli.banner import memory_line
 from octavo.cli.engine_flags import add_engine_flags, engine_config
 from octavo.config.cli_args import Parser
+from octavo.engine.build import Engine, build_engine
+from octavo.engine.stats import StepStats
+from octavo.foundation.clock import SystemClock
 from octavo.foundation.log import set_up_logging
 from octavo.sampling_params import SamplingParams
 from octavo.version import version
 
-Workload = tuple[str, int, int, int]  # name, requests, prompt tokens, new tokens
-WORKLOADS: tuple[Workload, ...] = (
-    ("prefill 512", 1, 512, 1),
-    ("single stream", 1, 16, 128),
-    ("batch 8", 8, 128, 64),
-    ("batch 32", 32, 128, 64),
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Equal requests, all submitted at once."""
+
+    name: str
+    num_requests: int
+    prompt_len: int  # tokens
+    new_len: int  # tokens
+
+
+WORKLOADS = (
+    Workload("prefill 512", 1, 512, 1),
+    Workload("single stream", 1, 16, 128),
+    Workload("batch 8", 8, 128, 64),
+    Workload("batch 32", 32, 128, 64),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one workload gave. Rates in tokens per second over the whole run."""
+
+    name: str
+    num_requests: int
+    prompt_len: int
+    new_len: int
+    prompt_tokens_per_s: float
+    new_tokens_per_s: float
+    step_ms: float  # median of a step, everything included
+    python_step_ms: float  # median of its part outside the native call
+    runs_s: tuple[float, ...]
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -46,76 +71,88 @@ def run(arguments: Sequence[str]) -> int:
     config = engine_config(parsed)
     config = replace(config, cache=replace(config.cache, enable_prefix_caching=False))
     start_s = time.perf_counter()
-    with LLM.from_config(config) as llm:
-        load_s = time.perf_counter() - start_s
-        print(memory_line(llm.memory_plan))
-        print(f"{llm.hardware.num_threads} threads, {llm.hardware.isa}; loaded in {load_s:.2f} s")
+    engine = build_engine(config, SystemClock(), lambda phase, share: None)
+    load_s = time.perf_counter() - start_s
+    try:
+        print(f"{engine.name}: {engine.hardware}; loaded in {load_s:.2f} s")
+        print(memory_line(engine.memory_plan))
         print(f"{'workload':<14} {'in tok/s':>9} {'out tok/s':>9} {'step ms':>8} {'python ms':>9}")
         results = []
         for workload in WORKLOADS:
-            result = _measure(llm, workload, parsed.runs)
-            results.append(result)
-            print(
-                f"{result['name']:<14} {result['prompt_tokens_per_s']:>9.1f} "
-                f"{result['new_tokens_per_s']:>9.1f} {result['step_ms']:>8.2f} "
-                f"{result['python_step_ms']:>9.3f}"
-            )
+            results.append(measure(engine, workload, max(1, parsed.runs)))
+            print(_row(results[-1]))
         if parsed.json:
-            _write(Path(parsed.json), llm, results, load_s)
+            _write(Path(parsed.json), engine, results, load_s)
+    finally:
+        engine.core.stop()
     return 0
 
 
-def _measure(llm: LLM, workload: Workload, runs: int) -> dict[str, Any]:
-    """Medians over the runs, after one warm-up."""
-    name, num_requests, prompt_len, new_len = workload
-    params = SamplingParams(temperature=0.0, max_tokens=new_len, ignore_eos=True)
+def measure(engine: Engine, workload: Workload, num_runs: int) -> Result:
+    """Medians over the runs, after one run that warms up."""
     generator = random.Random(0)  # noqa: S311 - token ids of a benchmark
-    times_s, step_ms, python_ms = [], [], []
-    for number in range(runs + 1):
-        prompts = [
-            {"prompt_token_ids": [generator.randrange(100, 20000) for _ in range(prompt_len)]}
-            for _ in range(num_requests)
-        ]
-        before = llm.stats()
-        start_s = time.perf_counter()
-        llm.generate(prompts, params, use_tqdm=False)
-        elapsed_s = time.perf_counter() - start_s
-        after = llm.stats()
-        if number == 0:
-            continue
-        steps = after.num_steps - before.num_steps
-        times_s.append(elapsed_s)
-        step_ms.append(1e3 * (after.executor_s - before.executor_s) / steps)
-        python_ms.append(1e3 * (elapsed_s - after.executor_s + before.executor_s) / steps)
-    median_s = statistics.median(times_s)
-    return {
-        "name": name,
-        "num_requests": num_requests,
-        "prompt_len": prompt_len,
-        "new_len": new_len,
-        "runs_s": [round(value, 4) for value in times_s],
-        "prompt_tokens_per_s": num_requests * prompt_len / median_s,
-        "new_tokens_per_s": num_requests * new_len / median_s,
-        "step_ms": statistics.median(step_ms),
-        "python_step_ms": statistics.median(python_ms),
-    }
+    runs_s, steps = [], []
+    for number in range(num_runs + 1):
+        run_s, run_steps = _run_once(engine, workload, generator)
+        if number > 0:
+            runs_s.append(run_s)
+            steps += [step for step in run_steps if step.num_rows == workload.num_requests]
+    median_s = statistics.median(runs_s)
+    num_tokens = workload.num_requests * workload.new_len
+    return Result(
+        name=workload.name,
+        num_requests=workload.num_requests,
+        prompt_len=workload.prompt_len,
+        new_len=workload.new_len,
+        prompt_tokens_per_s=workload.num_requests * workload.prompt_len / median_s,
+        new_tokens_per_s=num_tokens / median_s,
+        step_ms=1e3 * statistics.median(step.python_s + step.compute_s for step in steps),
+        python_step_ms=1e3 * statistics.median(step.python_s for step in steps),
+        runs_s=tuple(round(value, 4) for value in runs_s),
+    )
 
 
-def _write(path: Path, llm: LLM, results: list[dict[str, Any]], load_s: float) -> None:
-    hardware = llm.hardware
+def _run_once(
+    engine: Engine, workload: Workload, generator: random.Random
+) -> tuple[float, list[StepStats]]:
+    """Seconds of one run, and its steps."""
+    params = SamplingParams(temperature=0.0, max_tokens=workload.new_len, ignore_eos=True)
+    vocab_size = engine.facts.vocab_size
+    requests = []
+    for number in range(workload.num_requests):
+        ids = [generator.randrange(vocab_size) for _ in range(workload.prompt_len)]
+        prompt = engine.intake.encode(ids)
+        requests += engine.intake.requests(f"bench-{number}", prompt, params)
+    steps = []
+    start_s = time.perf_counter()
+    for request in requests:
+        engine.core.add_request(request)
+    while engine.core.has_work():
+        engine.core.step()
+        last = engine.core.last_step
+        if last is not None:
+            steps.append(last)
+    return time.perf_counter() - start_s, steps
+
+
+def _row(result: Result) -> str:
+    return (
+        f"{result.name:<14} {result.prompt_tokens_per_s:>9.1f} {result.new_tokens_per_s:>9.1f} "
+        f"{result.step_ms:>8.2f} {result.python_step_ms:>9.3f}"
+    )
+
+
+def _write(path: Path, engine: Engine, results: Sequence[Result], load_s: float) -> None:
     document = {
         "octavo": version(),
         "date": time.strftime("%Y-%m-%d"),
-        "machine": {
-            "platform": platform.platform(),
-            "threads": hardware.num_threads,
-            "isa": hardware.isa,
-        },
-        "model": llm.model_name,
-        "weights": hardware.weights,
-        "kv_dtype": hardware.kv_dtype,
+        "platform": platform.platform(),
+        "model": engine.name,
+        "hardware": engine.hardware,
         "load_s": round(load_s, 3),
-        "results": results,
+        "results": [
+            {name: getattr(result, name) for name in Result.__slots__} for result in results
+        ],
     }
     path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     print(f"written to {path}")

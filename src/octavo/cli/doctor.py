@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import Any
 
-from octavo.weights.download import list_models
-
 from octavo.config.cli_args import Parser
 from octavo.foundation import env
 from octavo.foundation.machine import cpu_count, memory_limits
 from octavo.foundation.quantities import format_bytes
 from octavo.version import version
+from octavo.weights.download import list_models
 
 PACKAGES = ("tokenizers", "jinja2", "msgspec", "starlette", "uvicorn", "uvloop", "torch")
 

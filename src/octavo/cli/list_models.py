@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from octavo.weights.download import list_models
-
 from octavo.config.cli_args import Parser
 from octavo.foundation.quantities import format_bytes
+from octavo.weights.download import list_models
 
 
 def run(arguments: Sequence[str]) -> int:

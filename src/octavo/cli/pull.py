@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from octavo.weights.download import Progress, pull
-
 from octavo.cli.progress import ProgressLine
 from octavo.config.cli_args import Parser
 from octavo.weights.catalogue import DEFAULT_MODEL
+from octavo.weights.download import pull
+from octavo.weights.progress import PullProgress
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -20,8 +20,8 @@ def run(arguments: Sequence[str]) -> int:
     parsed = parser.parse_args(arguments)
     line = ProgressLine()
 
-    def show(progress: Progress) -> None:
-        line.show(progress.phase, progress.done, progress.total)
+    def show(progress: PullProgress) -> None:
+        line.show(progress.phase, progress.done_bytes, progress.total_bytes)
 
     try:
         path = pull(parsed.model, show)

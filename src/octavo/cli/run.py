@@ -8,13 +8,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from octavo.engine.async_engine import AsyncLLM
-
 from octavo.cli.engine_flags import add_engine_flags, engine_config
 from octavo.cli.progress import ProgressLine
 from octavo.cli.terminal import questions
 from octavo.config.cli_args import Parser
 from octavo.config.engine import EngineConfig
+from octavo.engine.async_engine import AsyncLLM
 from octavo.foundation.log import set_up_logging
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 

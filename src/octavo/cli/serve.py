@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from octavo.engine.build import Engine
-
 from octavo.cli.banner import banner
 from octavo.cli.engine_flags import add_engine_flags, engine_config
 from octavo.cli.progress import ProgressLine
 from octavo.cli.vllm_flags import add_vllm_flags, explain_vllm_flags
 from octavo.config.cli_args import Parser, add_options, build
 from octavo.config.server import ServerConfig
+from octavo.engine.build import Engine
 from octavo.errors import ConfigError
 from octavo.foundation.log import set_up_logging
 from octavo.server.serve import serve

@@ -63,7 +63,7 @@ class StepPlan(msgspec.Struct, kw_only=True):
     """
 
     step_id: int
-    freed_rows: list[int] = []
+    freed_rows: list[int] = []  # after a step that raised, also rows that hold nothing: no error
     new_rows: list[NewRow] = []
     appended_rows: list[int] = []  # (a) known rows whose block table grows; a row may appear twice
     appended_block_ids: list[int] = []  # (a)

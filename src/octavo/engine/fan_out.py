@@ -115,13 +115,13 @@ class RequestStream:
         """
         if self.error is not None:
             raise self.error
+        return self.take_output()
+
+    def take_output(self) -> RequestOutput | None:
+        """The same, where a failed request is one that ended with the reason "error"."""
         if not self._has_news:
             return None
         self._has_news = False
-        return self.output()
-
-    def output(self) -> RequestOutput:
-        """The state as it is; for DELTA, what is new."""
         choices = self.choices
         if self._kind is RequestOutputKind.DELTA and len(choices) > 1:
             choices = [choice for choice in choices if choice.has_news]

@@ -17,6 +17,7 @@ from octavo.contracts.request import EngineRequest
 from octavo.engine.build import Engine
 from octavo.engine.fan_out import RequestStream
 from octavo.engine.intake import EncodedPrompt
+from octavo.engine.interrupt import BetweenSteps
 from octavo.engine.output import OutputProcessor
 from octavo.engine.progress import ProgressLine
 from octavo.errors import EngineDeadError, InvalidRequestError
@@ -109,9 +110,9 @@ class SyncEngine:
     def run(self, jobs: Sequence[Job], *, shows_progress: bool = False) -> list[RequestOutput]:
         """Answer all jobs; the final outputs in the order of the jobs.
 
-        Leaving early by any exception ends what still runs.
+        Leaving early by any exception ends what still runs; Ctrl-C waits for the step in flight.
         """
-        with self._lock:
+        with self._lock, BetweenSteps() as interrupts:
             progress = ProgressLine(len(jobs), self._clock) if shows_progress else None
             running: dict[RequestStream, int] = {}
             outputs: dict[int, RequestOutput] = {}
@@ -130,6 +131,7 @@ class SyncEngine:
                         if progress is not None:
                             progress.advance(sum(len(c.token_ids) for c in output.outputs))
                     finished.clear()
+                    interrupts.check()
             finally:
                 for stream in running:
                     self._outputs.close(stream)
@@ -159,7 +161,9 @@ class SyncEngine:
     def _output_of(self, stream: RequestStream) -> RequestOutput:
         if stream.error is not None:
             logger.error("request %s failed: %s", stream.request_id, stream.error)
-        return stream.output()
+        output = stream.take_output()
+        assert output is not None, f"{stream.request_id} has no news"
+        return output
 
     def _abort_in_core(self, request_ids: Sequence[str], reason: FinishReason) -> None:
         for request_id in request_ids:

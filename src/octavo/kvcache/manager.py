@@ -25,7 +25,8 @@ whole blocks, come from the cache.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 
 from octavo.contracts.block_hash import root_hash, salt_keys
 from octavo.contracts.kv_plan import KVPlan
@@ -146,9 +147,22 @@ class KVManager:
         """Make all blocks of this table unfindable, because their content is not to be trusted."""
         self.pool.forget(table.block_ids)
 
-    def num_exclusive_blocks(self, table: BlockTable) -> int:
-        """Blocks that `free` would make free: nobody else holds them."""
-        return sum([self.pool.ref_count(block_id) == 1 for block_id in table.block_ids])
+    def num_blocks_freed_by(
+        self, tables: Iterable[BlockTable], kept: Collection[int] = ()
+    ) -> list[int]:
+        """Entry i: blocks, other than the `kept` ones, that freeing tables 0 to i makes free.
+
+        A block that several tables share is free when the last of its holders is.
+        """
+        num_holders_freed: Counter[int] = Counter()
+        num_freed, totals = 0, []
+        for table in tables:
+            for block_id in table.block_ids:
+                num_holders_freed[block_id] += 1
+                is_free = num_holders_freed[block_id] == self.pool.ref_count(block_id)
+                num_freed += is_free and block_id not in kept
+            totals.append(num_freed)
+        return totals
 
     def reset(self) -> bool:
         """Make every block unfindable. False, and nothing happens, while any block is in use."""

@@ -8,6 +8,9 @@ Running requests stand in policy order and are served in that order, so the last
 the youngest under `fcfs`, the worst priority under `priority`. Nothing has been granted to it in
 the plan that is being made, which is why a victim never has to be taken out of a plan. The first
 one is never a victim unless it is alone: it always progresses, so all of them finish.
+
+A victim of a shortage cannot come back in the same plan: no block was free when it yielded, and of
+those that it gave back one is taken.
 """
 
 from __future__ import annotations
@@ -31,17 +34,14 @@ def victims_of_arrival(
     Only requests of strictly worse priority yield, the last ones first and no more than needed.
     Nobody yields if even all of them together would not make enough room.
     """
-    num_rows_lacking = len(running) + 1 - max_num_running
-    num_known, matched = arrival.num_tokens, kv.match(arrival.table)
-    num_blocks_lacking = kv.shortfall(arrival.table, num_known, matched)
-    num_blocks_lacking += num_spare_blocks(kv, len(running))
-    victims: list[Request] = []
-    for request in reversed(running):
-        if num_rows_lacking <= 0 and num_blocks_lacking <= 0:
-            return victims
-        if request.priority <= arrival.priority:
-            return []
-        victims.append(request)
-        num_rows_lacking -= 1
-        num_blocks_lacking -= kv.num_exclusive_blocks(request.table)
-    return victims if num_rows_lacking <= 0 and num_blocks_lacking <= 0 else []
+    matched = kv.match(arrival.table)
+    num_lacking = kv.shortfall(arrival.table, arrival.num_tokens, matched)
+    worse = [request for request in reversed(running) if request.priority > arrival.priority]
+    freed = kv.num_blocks_freed_by([request.table for request in worse], matched)
+    for num_victims, num_freed in enumerate([0, *freed]):
+        num_left = len(running) - num_victims
+        if num_left < max_num_running and (
+            num_lacking + num_spare_blocks(kv, num_left) <= num_freed
+        ):
+            return worse[:num_victims]
+    return []

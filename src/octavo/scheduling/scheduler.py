@@ -40,7 +40,7 @@ class Scheduler:
         self.kv = kv
         self.waiting = RequestQueue()
         self.running = RequestQueue()
-        # Every running request may need one token in every step, so the budget caps them too.
+        # Every running request needs a token in every step, so the budget caps them too.
         self.rows = RowLedger(min(config.max_num_seqs, config.max_num_batched_tokens))
         self.counters = Counters()
         self.requests: dict[str, Request] = {}  # live ones, by id
@@ -94,18 +94,16 @@ class Scheduler:
     def plan(self) -> StepPlan:
         """Decide what the next step computes, and reserve blocks for it. Starts nothing.
 
-        An empty plan (no `rows`) is not in flight and is not committed. It comes up when nothing is
-        live, when what was live has just ended, or when the last running request was preempted.
+        A plan without `rows` is not in flight and is not committed: nothing was live, or what was
+        live could not run even alone and has ended.
         """
         assert not self.in_flight, "the last plan was not committed"
         builder = PlanBuilder(self._num_planned)
         budget = StepBudget(self._config)
         if self._policy.preempts_on_arrival:
             self._displace_for_arrival()
-        num_preemptions = self.counters.num_preemptions
         self._grow_running(builder, budget)
-        if self.counters.num_preemptions == num_preemptions:
-            self._admit_waiting(builder, budget)
+        self._admit_waiting(builder, budget)
         if builder.requests:
             self._num_planned += 1
             builder.plan.freed_rows = self.rows.take_freed()

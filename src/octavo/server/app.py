@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from octavo.server.routes.chat_completions import create_chat_completion
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -18,7 +17,7 @@ from octavo.server.counting import AnswerCounter
 from octavo.server.disconnect import ClientGoneError
 from octavo.server.errors import answer_error
 from octavo.server.limits import HeaderLimit
-from octavo.server.metrics import ServerMetrics
+from octavo.server.routes.chat_completions import create_chat_completion
 from octavo.server.routes.completions import create_completion
 from octavo.server.routes.health import health, metrics, ready, show_version
 from octavo.server.routes.models import list_models, show_model
@@ -43,16 +42,10 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
 )
 
 
-def build_state(engine: AsyncLLM, config: ServerConfig) -> ServerState:
-    """What the routes share, with metrics of its own."""
-    name = (config.served_model_name or (engine.model_name,))[0]
-    return ServerState(engine, config, ServerMetrics(name, engine.snapshot))
-
-
 def build_app(state: ServerState) -> ASGIApp:
     """The ASGI application of one engine."""
     app = Starlette(
-        routes=[Route(path, handler, methods=[method]) for method, path, handler in ROUTES],  # type: ignore[arg-type]  # Starlette wants Response; any ASGI answer will do
+        routes=[Route(path, handler, methods=[method]) for method, path, handler in ROUTES],
         exception_handlers={
             OctavoError: answer_error,
             HTTPException: answer_error,

@@ -11,10 +11,9 @@ import codecs
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from octavo.contracts.step import TokenLogprobs
 from octavo.outputs import Logprob, RequestOutput
 from octavo.text.tokenizer import Tokenizer
-
-from octavo.contracts.step import TokenLogprobs
 
 LOWEST = -9999.0  # JSON has no -inf
 

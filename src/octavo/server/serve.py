@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
-from octavo.engine.async_engine import AsyncLLM
-from octavo.engine.build import Engine
 
 from octavo.config.engine import EngineConfig
 from octavo.config.server import ServerConfig
+from octavo.engine.async_engine import AsyncLLM
+from octavo.engine.build import Engine
 from octavo.errors import ConfigError
 from octavo.foundation import env
 from octavo.server.app import build_app

@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from octavo.text.tokenizer import Tokenizer
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
@@ -27,6 +26,7 @@ from octavo.server.schemas.envelope import Usage
 from octavo.server.schemas.sampling import SamplingFields, StreamOptions
 from octavo.server.sse import DONE, EventStream, event
 from octavo.server.state import ServerState
+from octavo.text.tokenizer import Tokenizer
 
 
 class Answer:

@@ -13,15 +13,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from octavo.chat.template import ChatTemplate
+from octavo.config.server import ServerConfig
 from octavo.engine.async_engine import AsyncLLM
 from octavo.engine.build import Engine
-from octavo.text.tokenizer import Tokenizer
-
-from octavo.config.server import ServerConfig
 from octavo.errors import EngineDeadError, ModelNotFoundError
 from octavo.prompts import TokensPrompt
 from octavo.server.errors import NotReadyError
 from octavo.server.metrics import ServerMetrics
+from octavo.text.tokenizer import Tokenizer
 
 LONG_TEXT = 4096  # characters; longer prompts are tokenised in a thread
 

@@ -6,7 +6,6 @@ import asyncio
 import logging
 
 from octavo.engine.async_engine import AsyncLLM
-
 from octavo.engine.stats import EngineStats
 
 logger = logging.getLogger(__name__)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from octavo.server.chat_prompt import chat_prompt
 from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.errors import InvalidRequestError
 from octavo.server.bodies import json_response, read_json
+from octavo.server.chat_prompt import chat_prompt
 from octavo.server.routes.health import state_of
 from octavo.server.schemas.chat import check_chat_prompt
 from octavo.server.schemas.tokenize import (

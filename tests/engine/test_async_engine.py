@@ -1,0 +1,497 @@
+"""AsyncLLM: streams, aborts at any point, slow readers, death, draining."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from octavo.contracts.step import StepPlan
+from octavo.engine.async_engine import LONG_TEXT, AsyncLLM, LoadProgress
+from octavo.engine.build import Engine
+from octavo.engine.health import STALLED_AFTER_S
+from octavo.errors import (
+    EngineDeadError,
+    InvalidRequestError,
+    ModelFileError,
+    OverloadedError,
+    RequestFailedError,
+)
+from octavo.executor.base import ReportProgress
+from octavo.executor.scripted import ScriptedExecutor
+from octavo.foundation.clock import ManualClock
+from octavo.outputs import RequestOutput
+from octavo.sampling_params import RequestOutputKind, SamplingParams
+from tests.support.scripted_engine import says, scripted_engine
+from tests.support.tiny_tokenizer import tiny_tokenizer
+
+ANSWERS = {"One": " two", "Two": " three four five", "Three": " four"}
+DELTA = RequestOutputKind.DELTA
+SHORT = SamplingParams(temperature=0, max_tokens=20, output_kind=DELTA)
+ENDLESS = SamplingParams(ignore_eos=True, max_tokens=None, output_kind=DELTA)
+
+
+@asynccontextmanager
+async def serving(**options: Any) -> AsyncIterator[AsyncLLM]:
+    """An engine that is loaded; at the end nothing may run or hold a block."""
+    engine = AsyncLLM(lambda report: scripted_engine(says(ANSWERS), **options))
+    try:
+        await engine.ready()
+        yield engine
+        if engine.is_running and not engine.is_draining:
+            await assert_idle(engine)
+    finally:
+        await engine.shutdown()
+
+
+async def assert_idle(engine: AsyncLLM) -> None:
+    """The commands sent so far have been carried out, and have left nothing behind."""
+    stats = await engine.stats()
+    assert (stats.num_running, stats.num_waiting, stats.num_used_blocks) == (0, 0, 0)
+    assert engine.num_open_requests == 0
+
+
+async def text_of(outputs: AsyncIterator[RequestOutput]) -> str:
+    """All pieces of the first choice, joined."""
+    return "".join([output.outputs[0].text async for output in outputs])
+
+
+class Gate:
+    """Holds the engine's thread at the begin of each step until it is opened."""
+
+    def __init__(self) -> None:
+        self._is_open = threading.Event()
+        self.is_reached = threading.Event()
+
+    def before_run(self, _: StepPlan) -> None:
+        self.is_reached.set()
+        self._is_open.wait(30)
+
+    def open(self) -> None:
+        self._is_open.set()
+
+
+# ---- streams
+
+
+async def test_a_stream_of_deltas_joins_to_the_answer() -> None:
+    """The last output has the finish reason."""
+    async with serving() as engine:
+        outputs = [output async for output in engine.generate("Two", SHORT, "mine")]
+
+    assert "".join(output.outputs[0].text for output in outputs) == ANSWERS["Two"]
+    assert [output.finished for output in outputs[:-1]] == [False] * (len(outputs) - 1)
+    assert outputs[-1].outputs[0].finish_reason == "stop"
+    assert {output.request_id for output in outputs} == {"mine"}
+
+
+async def test_a_final_output_can_be_awaited() -> None:
+    """One output, complete."""
+    params = SamplingParams(n=3, max_tokens=20, output_kind=RequestOutputKind.FINAL_ONLY)
+    async with serving() as engine:
+        (output,) = [output async for output in engine.generate("Two", params)]
+
+    assert [choice.text for choice in output.outputs] == [ANSWERS["Two"]] * 3
+
+
+async def test_many_streams_run_at_the_same_time() -> None:
+    """Each gets its own answer."""
+    async with serving(num_blocks=40, scheduler={"max_num_seqs": 4}) as engine:
+        prompts = list(ANSWERS) * 10
+        texts = await asyncio.gather(*(text_of(engine.generate(p, SHORT)) for p in prompts))
+
+    assert texts == [ANSWERS[prompt] for prompt in prompts]
+
+
+async def test_a_stop_string_ends_the_request_in_the_core() -> None:
+    """It does not run on to max_tokens."""
+    async with serving() as engine:
+        text = await text_of(engine.generate("Two", ENDLESS.replace(stop=" four")))
+        await assert_idle(engine)
+        stats = await engine.stats()
+
+    assert text == " three"
+    assert stats.num_finished["stop"] == 1
+
+
+async def test_a_wrong_request_is_refused_before_it_is_queued() -> None:
+    """The error names the field; the engine has not heard of it."""
+    async with serving() as engine:
+        with pytest.raises(InvalidRequestError) as caught:
+            await text_of(engine.generate([10**9], SHORT))
+        assert caught.value.param == "prompt"
+        stats = await engine.stats()
+
+    assert stats.num_prompt_tokens == 0
+
+
+async def test_a_long_text_is_tokenised_like_a_short_one() -> None:
+    """In another thread, so that the loop goes on; the refusal is the same."""
+    text = "One two three. " * (LONG_TEXT // 10)
+    async with serving() as engine:
+        with pytest.raises(InvalidRequestError, match="maximum context length"):
+            await engine.check(text, SHORT)
+    async with serving(max_model_len=100_000, num_blocks=30_000) as engine:
+        checked = await engine.check(text, SHORT)
+
+    assert checked.prompt.token_ids == tiny_tokenizer().encode(text)
+
+
+async def test_live_requests_may_share_a_name() -> None:
+    """Each goes its own way, and ending one leaves the other."""
+    async with serving() as engine:
+        first, second = (engine.generate("Two", ENDLESS, "same") for _ in range(2))
+        await anext(first)
+        await anext(second)
+        await first.aclose()  # type: ignore[attr-defined]
+        assert (await anext(second)).request_id == "same"
+        await second.aclose()  # type: ignore[attr-defined]
+
+        assert await text_of(engine.generate("Two", SHORT, "same")) == ANSWERS["Two"]
+
+
+async def test_a_request_without_a_name_gets_one() -> None:
+    """A different one each time."""
+    async with serving() as engine:
+        names = [(await engine.check("One", SHORT)).request_id for _ in range(2)]
+
+    assert len(set(names)) == 2
+
+
+async def test_a_slow_reader_gets_several_steps_at_once() -> None:
+    """And does not hold up others meanwhile."""
+    async with serving() as engine:
+        slow = engine.generate("One", SamplingParams(max_tokens=100, ignore_eos=True, output_kind=DELTA))
+        first = await anext(slow)
+        for _ in range(3):
+            assert await text_of(engine.generate("Two", SHORT)) == ANSWERS["Two"]
+        while (await engine.stats()).num_running:
+            pass
+        await asyncio.sleep(0)
+        rest = [output async for output in slow]
+
+    assert len(rest) == 1
+    assert len(first.outputs[0].token_ids) + len(rest[0].outputs[0].token_ids) == 100
+
+
+# ---- leaving early
+
+
+@pytest.mark.parametrize("num_read", [0, 1, 5])
+async def test_closing_the_iterator_ends_the_request(num_read: int) -> None:
+    """However far it was read; the fixture finds no block in use."""
+    async with serving() as engine:
+        outputs = engine.generate("Two", ENDLESS)
+        for _ in range(num_read):
+            await anext(outputs)
+        await outputs.aclose()  # type: ignore[attr-defined]
+        stats = await engine.stats()
+
+    assert stats.num_finished["abort"] == (1 if num_read else 0)
+
+
+async def test_blocks_are_free_before_the_next_plan() -> None:
+    """A pool that one request fills serves the next as soon as the first has left."""
+    async with serving(num_blocks=4, max_model_len=16) as engine:
+        outputs = engine.generate([7] * 12, ENDLESS)
+        await anext(outputs)
+        await outputs.aclose()  # type: ignore[attr-defined]
+
+        assert (await engine.stats()).num_used_blocks == 0
+
+
+async def test_a_request_that_waits_can_be_left() -> None:
+    """Before it has ever run."""
+    async with serving(scheduler={"max_num_seqs": 1}) as engine:
+        running = engine.generate("Two", ENDLESS)
+        await anext(running)
+        waiting = engine.submit(await engine.check("One", SHORT))
+        waiting.close()
+        waiting.close()
+        assert (await engine.stats()).num_waiting == 0
+        assert [output async for output in waiting] == []
+        await running.aclose()  # type: ignore[attr-defined]
+
+
+async def test_the_end_of_a_readers_task_ends_its_request() -> None:
+    """Cancelled while it waits for the next output."""
+    gate = Gate()
+    async with serving(before_run=gate.before_run) as engine:
+        reader = asyncio.create_task(text_of(engine.generate("Two", ENDLESS)))
+        await asyncio.to_thread(gate.is_reached.wait, 30)
+        reader.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reader
+        gate.open()
+
+
+async def test_random_cancels_leave_nothing_behind() -> None:
+    """64 readers, two thirds of them leave at a random point; the others get their answers."""
+    chance = random.Random(3)
+
+    async def read(engine: AsyncLLM, limit: int | None) -> str:
+        params = SHORT if limit is None else ENDLESS.replace(n=chance.choice((1, 2)))
+        outputs = engine.generate("Two", params)
+        pieces = []
+        async for output in outputs:
+            pieces.append(output.outputs[0].text)
+            if limit is not None and len(pieces) >= limit:
+                await outputs.aclose()  # type: ignore[attr-defined]
+                return "left"
+        return "".join(pieces)
+
+    async with serving(num_blocks=64, scheduler={"max_num_seqs": 8}) as engine:
+        tasks = []
+        for number in range(64):
+            limit = None if number % 3 == 0 else chance.randrange(1, 20)
+            tasks.append(asyncio.create_task(read(engine, limit)))
+        for task in chance.sample(tasks[1::3], 12):
+            await asyncio.sleep(0)
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+
+    assert results[::3] == [ANSWERS["Two"]] * len(results[::3])
+    assert sum(isinstance(result, asyncio.CancelledError) for result in results) == 12
+
+
+async def test_abort_by_name_gives_the_reader_a_last_output() -> None:
+    """With what there is, and the reason."""
+    async with serving() as engine:
+        outputs = engine.generate("Two", ENDLESS, "mine")
+        await anext(outputs)
+        await engine.abort(["mine", "unknown"])
+        *_, last = [output async for output in outputs]
+
+    assert last.finished
+    assert last.outputs[0].finish_reason == "abort"
+
+
+# ---- faults
+
+
+async def test_one_failed_request_leaves_the_others_alone() -> None:
+    """Its reader gets the reason."""
+    executors: list[ScriptedExecutor] = []
+    async with serving(on_executor=executors.append) as engine:
+        checked = await engine.check("One", SHORT)
+        executors[0].fail_row(checked.requests[0].request_id, "row went wrong")
+        failing = engine.submit(checked)
+        text = await text_of(engine.generate("Two", SHORT))
+        with pytest.raises(RequestFailedError, match="row went wrong"):
+            await anext(failing)
+        assert [output async for output in failing] == []
+
+    assert text == ANSWERS["Two"]
+
+
+async def test_a_lost_step_fails_its_requests_and_no_later_one() -> None:
+    """The engine goes on."""
+    executors: list[ScriptedExecutor] = []
+    async with serving(on_executor=executors.append) as engine:
+        executors[0].fail_run(ValueError("numbers went wrong"))
+        with pytest.raises(RequestFailedError, match="numbers went wrong"):
+            await text_of(engine.generate("One", SHORT))
+
+        assert await text_of(engine.generate("Two", SHORT)) == ANSWERS["Two"]
+        await engine.check_health()
+
+
+async def test_the_death_of_the_engine_reaches_every_reader() -> None:
+    """Those who wait, those who come later, and the health check."""
+    gate = Gate()
+    executors: list[ScriptedExecutor] = []
+    options = {"before_run": gate.before_run, "on_executor": executors.append}
+    async with serving(**options) as engine:
+        executors[0].fail_run(EngineDeadError("the device is gone"))
+        readers = [asyncio.create_task(text_of(engine.generate("Two", SHORT))) for _ in range(5)]
+        await asyncio.to_thread(gate.is_reached.wait, 30)
+        assert engine.is_running
+        gate.open()
+        results = await asyncio.gather(*readers, return_exceptions=True)
+
+        for result in results:
+            assert isinstance(result, EngineDeadError)
+            assert "the device is gone" in str(result)
+        assert len({id(result) for result in results}) == 5
+        assert engine.errored
+        assert not engine.is_running
+        for attempt in (engine.check_health(), engine.stats(), text_of(engine.generate("One", SHORT))):
+            with pytest.raises(EngineDeadError, match="the device is gone"):
+                await attempt
+
+
+async def test_a_step_that_takes_minutes_is_unhealthy() -> None:
+    """A step of a second is not; nothing is queued for the probe."""
+    gate, clock = Gate(), ManualClock()
+    engine = AsyncLLM(
+        lambda report: scripted_engine(says(ANSWERS), before_run=gate.before_run), clock
+    )
+    await engine.ready()
+    reader = asyncio.create_task(text_of(engine.generate("Two", SHORT)))
+    await asyncio.to_thread(gate.is_reached.wait, 30)
+
+    clock.advance(1.0)
+    await engine.check_health()
+    clock.advance(STALLED_AFTER_S)
+    with pytest.raises(EngineDeadError, match="a step has been running for 121 s"):
+        await engine.check_health()
+
+    gate.open()
+    assert await reader == ANSWERS["Two"]
+    await engine.check_health()
+    await engine.shutdown()
+
+
+# ---- loading
+
+
+async def test_loading_goes_on_in_the_background() -> None:
+    """The constructor returns at once; progress can be watched; an impatient waiter ends nothing."""
+    go_on = threading.Event()
+
+    def build(report: ReportProgress) -> Engine:
+        report("weights", 0.5)
+        go_on.wait(30)
+        return scripted_engine(says(ANSWERS))
+
+    engine = AsyncLLM(build)
+    assert not engine.is_ready
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(engine.ready(), 0.01)
+    assert engine.load_progress == LoadProgress("weights", 0.5)
+    assert engine.is_running
+    await engine.check_health()
+
+    go_on.set()
+    assert await text_of(engine.generate("Two", SHORT)) == ANSWERS["Two"]
+    assert engine.is_ready
+    assert engine.load_progress == LoadProgress("ready", 1.0)
+    await engine.shutdown()
+
+
+async def test_a_model_that_cannot_be_loaded_is_reported_to_everyone() -> None:
+    """`ready` raises the cause, the health check says that the engine is dead."""
+
+    def build(report: ReportProgress) -> Engine:
+        raise ModelFileError("no such model")
+
+    engine = AsyncLLM(build)
+
+    for _ in range(2):
+        with pytest.raises(ModelFileError, match="no such model"):
+            await engine.ready()
+    with pytest.raises(ModelFileError, match="no such model"):
+        await text_of(engine.generate("One", SHORT))
+    with pytest.raises(EngineDeadError, match="no such model"):
+        await engine.check_health()
+    assert engine.errored
+    assert not engine.is_running
+    await engine.shutdown(drain_s=5)
+
+
+# ---- the whole engine
+
+
+async def test_the_prefix_cache_can_be_reset_when_nothing_runs() -> None:
+    """While a request runs it says no."""
+    prompt = [7] * 20
+    async with serving() as engine:
+        running = engine.generate(prompt, ENDLESS)
+        await anext(running)
+        assert not await engine.reset_prefix_cache()
+        await running.aclose()  # type: ignore[attr-defined]
+        assert await engine.reset_prefix_cache()
+        (first, *_) = [output async for output in engine.generate(prompt, SHORT)]
+
+    assert first.num_cached_tokens == 0
+
+
+async def test_an_engine_serves_one_loop_at_a_time() -> None:
+    """A second loop is told so; when the first has nothing open it may take over."""
+    async with serving() as engine:
+        outputs = engine.generate("Two", ENDLESS)
+        await anext(outputs)
+
+        def elsewhere() -> str:
+            return asyncio.run(text_of(engine.generate("Two", SHORT)))
+
+        with pytest.raises(RuntimeError, match="one event loop at a time"):
+            await asyncio.to_thread(elsewhere)
+        await outputs.aclose()  # type: ignore[attr-defined]
+        assert await asyncio.to_thread(elsewhere) == ANSWERS["Two"]
+
+
+async def test_two_engines_in_one_process_do_not_meet() -> None:
+    """Same names, same prompts, different answers."""
+    async with serving() as first, serving() as second:
+        other = AsyncLLM(lambda report: scripted_engine(says({"Two": " ducks"})))
+        texts = await asyncio.gather(
+            *(text_of(e.generate("Two", SHORT, "same")) for e in (first, other, second))
+        )
+        await other.shutdown()
+
+    assert texts == [ANSWERS["Two"], " ducks", ANSWERS["Two"]]
+
+
+async def test_a_drain_lets_live_requests_finish() -> None:
+    """Further ones are refused with a hint to come back elsewhere."""
+    gate = Gate()
+    async with serving(before_run=gate.before_run) as engine:
+        reader = asyncio.create_task(text_of(engine.generate("Two", SHORT)))
+        await asyncio.to_thread(gate.is_reached.wait, 30)
+        checked = await engine.check("One", SHORT)
+        stopping = asyncio.create_task(engine.shutdown(drain_s=30))
+        await asyncio.sleep(0)
+        with pytest.raises(OverloadedError, match="shutting down"):
+            engine.submit(checked)
+        gate.open()
+        await stopping
+
+        assert await reader == ANSWERS["Two"]
+        assert not engine.is_running
+
+
+async def test_a_shutdown_ends_what_takes_too_long() -> None:
+    """Its reader gets a last output, not an error."""
+    async with serving() as engine:
+        outputs = engine.generate("Two", ENDLESS)
+        await anext(outputs)
+        await engine.shutdown()
+        *_, last = [output async for output in outputs]
+
+        assert last.outputs[0].finish_reason == "abort"
+        for attempt in (engine.check_health, engine.stats, engine.reset_prefix_cache):
+            with pytest.raises(EngineDeadError, match="shut down|stopped"):
+                await attempt()
+        await engine.shutdown()
+
+
+def test_a_closed_loop_ends_the_engine() -> None:
+    """Nobody could take its outputs any more."""
+    engines = []
+
+    async def leave_early() -> None:
+        engine = AsyncLLM(lambda report: scripted_engine(says(ANSWERS)))
+        engines.append(engine)
+        engine.submit(await engine.check("Two", ENDLESS.replace(max_tokens=200)))
+
+    asyncio.run(leave_early())
+    engines[0]._thread._thread.join(30)
+
+    assert not engines[0].is_running
+
+
+CALLS: list[Callable[[AsyncLLM], Any]] = [AsyncLLM.stats, AsyncLLM.reset_prefix_cache]
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_calls_wait_for_loading(call: Callable[[AsyncLLM], Any]) -> None:
+    """They need no separate `ready`."""
+    engine = AsyncLLM(lambda report: scripted_engine(says(ANSWERS)))
+    await call(engine)
+    await engine.shutdown()
