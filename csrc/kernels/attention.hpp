@@ -144,8 +144,9 @@ class AttentionTile {
         exponentials<V>(args_, keys, scores_ + row * kChunk, result.max + row, result.sum + row);
       }
     });
-    for (int64_t begin = groups.begin; begin < groups.end; begin += step) {
-      const KeyRange tile{begin, least(begin + step, groups.end)};
+    const int64_t value_step = widens ? tile_groups_ : greatest(8192 / head_dim_ / kKeyGroup, 4);
+    for (int64_t begin = groups.begin; begin < groups.end; begin += value_step) {
+      const KeyRange tile{begin, least(begin + value_step, groups.end)};
       if (widens) widen_values(tile);
       each_token(unit, chunk, [&](int64_t token, KeyRange keys) {
         const Partial& result = visible(unit, token).first_chunk() == chunk ? first : later;

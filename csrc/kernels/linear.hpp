@@ -21,10 +21,10 @@
 namespace octavo {
 namespace {
 
-constexpr int64_t kScratchColumns = 1024;  // of a scratch panel
+constexpr int64_t kScratchColumns = 192;  // of a scratch panel
 constexpr int kTileWides = 2;              // of a tile that reads a scratch panel
 constexpr int64_t kTokenBlock = 96;        // tokens whose activations stay in the cache meanwhile
-constexpr int64_t kPrefetchBytes = 4096;   // how far ahead of a stream of weights memory is asked for
+constexpr int64_t kPrefetchBytes = 2048;   // how far ahead of a stream of weights memory is asked for
 
 // Tokens of the largest tile: its chains, two vectors of weights and an activation fill the registers.
 template <class L>
@@ -119,12 +119,53 @@ OCTAVO_INLINE void multiply_column(Chains<L, R, P>& chains, const float* x, int6
   chains.multiply(x + i, x_stride, weights);
 }
 
+// Ask for the weights that the streams of a tile reach kPrefetchBytes later. Spread over the quads of a step:
+// quad j does so for wide j (for float types, the only quad for all), since a burst would fill the buffers of
+// the cache and block the loads behind it.
+template <class L, class U, int P>
+struct Prefetcher {
+  static constexpr int64_t kLines = (U::kStepBytes + 63) / 64;
+  const Tile& tile;
+  int64_t offset;  // in each panel
+
+  OCTAVO_INLINE void move_to(const uint8_t* position) {
+    offset = position - tile.wides[0] + kPrefetchBytes;
+    if (offset >= tile.panel_bytes) offset += tile.successor - tile.panel_bytes;
+  }
+  template <int h>
+  OCTAVO_INLINE void ask(int j) const {
+    if constexpr (U::kQuads == 1) {
+      OCTAVO_UNROLL for (int p = 0; p < P; ++p) ask_for_lines<0, kLines>(p);
+    } else {
+      constexpr int64_t half = (kLines + 1) / 2;
+      if (j < P) ask_for_lines<h == 0 ? 0 : half, h == 0 ? half : kLines>(j);
+    }
+  }
+
+ private:
+  template <int64_t begin, int64_t end>
+  OCTAVO_INLINE void ask_for_lines(int p) const {
+    const uint8_t* from = tile.wides[p] + offset;
+    OCTAVO_UNROLL for (int64_t line = begin; line < end; ++line) {
+      __builtin_prefetch(from + 64 * line);
+      if (L::kPanels == 2) __builtin_prefetch(from + tile.stride + 64 * line);
+    }
+  }
+};
+
+struct NoPrefetcher {
+  OCTAVO_INLINE void move_to(const uint8_t*) {}
+  template <int h>
+  OCTAVO_INLINE void ask(int) const {}
+};
+
 // The quads of half `h` of a step. Not unrolled: the body is long enough, and compiles in a quarter of the
 // time.
-template <class L, class U, int R, int P, int h>
+template <class L, class U, int R, int P, int h, class Prefetch>
 OCTAVO_INLINE void multiply_half(Chains<L, R, P>& chains, const float* x, int64_t x_stride,
-                                 const typename U::Step (&steps)[P]) {
+                                 const typename U::Step (&steps)[P], const Prefetch& prefetch) {
   OCTAVO_NO_UNROLL for (int j = 0; j < U::kQuads; ++j) {
+    prefetch.template ask<h>(j);
     typename U::Quad quads[P];
     OCTAVO_UNROLL for (int p = 0; p < P; ++p) quads[p] = U::template quad<h>(steps[p], j);
     multiply_column<L, U, R, P, h, 0>(chains, x, x_stride, steps, quads);
@@ -135,21 +176,8 @@ OCTAVO_INLINE void multiply_half(Chains<L, R, P>& chains, const float* x, int64_
   }
 }
 
-// Ask for the weights that all streams of the tile will reach kPrefetchBytes later.
-template <class L, class U, int P>
-OCTAVO_INLINE void prefetch_ahead(const Tile& tile, const uint8_t* position) {
-  int64_t offset = position - tile.wides[0] + kPrefetchBytes;
-  if (offset >= tile.panel_bytes) offset += tile.successor - tile.panel_bytes;
-  OCTAVO_UNROLL for (int p = 0; p < P; ++p) {
-    OCTAVO_UNROLL for (int64_t line = 0; line < U::kStepBytes; line += 64) {
-      __builtin_prefetch(tile.wides[p] + offset + line);
-      if (L::kPanels == 2) __builtin_prefetch(tile.wides[p] + tile.stride + offset + line);
-    }
-  }
-}
-
-template <class L, class U, int R, int P, bool prefetch>
-void multiply_tile(const Tile& tile) {
+template <class L, class U, int R, int P, class Prefetch>
+OCTAVO_INLINE void multiply_tile(const Tile& tile, Prefetch prefetch) {
   Chains<L, R, P> chains;
   chains.begin(tile);
   const int64_t x_stride = tile.x_stride;
@@ -160,9 +188,11 @@ void multiply_tile(const Tile& tile) {
     OCTAVO_UNROLL for (int p = 0; p < P; ++p) {
       steps[p] = U::begin(tile.wides[p], tile.stride, column);
     }
-    if constexpr (prefetch) prefetch_ahead<L, U, P>(tile, steps[0].weights);
-    multiply_half<L, U, R, P, 0>(chains, x, x_stride, steps);
-    if constexpr (U::kHalves == 2) multiply_half<L, U, R, P, 1>(chains, x + 16, x_stride, steps);
+    prefetch.move_to(steps[0].weights);
+    multiply_half<L, U, R, P, 0>(chains, x, x_stride, steps, prefetch);
+    if constexpr (U::kHalves == 2) {
+      multiply_half<L, U, R, P, 1>(chains, x + 16, x_stride, steps, prefetch);
+    }
     x += U::kStep;
   }
   if constexpr (U::kHalves == 1) {
@@ -177,6 +207,18 @@ void multiply_tile(const Tile& tile) {
   chains.end(tile);
 }
 
+// Weights from memory, used once.
+template <class L, class U, int R, int P>
+void multiply_streamed(const Tile& tile) {
+  multiply_tile<L, U, R, P>(tile, Prefetcher<L, U, P>{tile, 0});
+}
+
+// Weights from the cache.
+template <class L, class U, int R, int P>
+void multiply_cached(const Tile& tile) {
+  multiply_tile<L, U, R, P>(tile, NoPrefetcher{});
+}
+
 using TileFunction = void (*)(const Tile&);
 
 // The tile for `num_tokens` in [1, R].
@@ -185,7 +227,7 @@ TileFunction tile_function(int64_t num_tokens) {
   if constexpr (R > 1) {
     if (num_tokens < R) return tile_function<L, U, R - 1, P>(num_tokens);
   }
-  return multiply_tile<L, U, R, P, false>;
+  return multiply_cached<L, U, R, P>;
 }
 
 // ---- which panels, which tokens ----
@@ -249,7 +291,7 @@ void linear_fused(const LinearArgs& args) {
   for (int64_t panel = args.panel_begin; panel < args.panel_end;) {
     const int64_t num_panels = choose_panels<L, P>(args, panel, tile);
     tile.out = args.out + panel * kPanelRows;
-    multiply_tile<L, U, R, P, true>(tile);
+    multiply_streamed<L, U, R, P>(tile);
     panel += num_panels;
   }
 }

@@ -7,10 +7,12 @@ is in `engine/sync_engine.py`. Names and defaults are vLLM's.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Literal, Self, TypeAlias, TypeGuard, Unpack, cast
 
+from octavo.chat.template import ChatTemplate
 from octavo.config.engine import EngineConfig
 from octavo.config.keywords import LLMOptions, engine_config
 from octavo.engine.build import Engine, build_engine
@@ -18,9 +20,11 @@ from octavo.engine.sync_engine import Job, SyncEngine
 from octavo.errors import InvalidRequestError
 from octavo.foundation.clock import Clock, SystemClock
 from octavo.outputs import RequestOutput
-from octavo.prompts import PromptType
+from octavo.prompts import PromptType, TokensPrompt
 from octavo.sampling_params import SamplingParams
 from octavo.text.tokenizer import Tokenizer
+
+Conversation: TypeAlias = Sequence[Mapping[str, Any]]
 
 
 class LLM:
@@ -56,6 +60,7 @@ class LLM:
 
     def _attach(self, engine: Engine, clock: Clock, *, keeps_metrics: bool) -> None:
         self.llm_engine = SyncEngine(engine, clock, keeps_metrics=keeps_metrics)
+        self._chat_template = ChatTemplate(engine.chat_template, engine.tokenizer.special_tokens)
         self._stop = weakref.finalize(self, self.llm_engine.stop)
 
     def generate(
@@ -77,8 +82,48 @@ class LLM:
         several prompts the message names the index.
         """
         _refuse_lora(lora_request)
-        several: Sequence[PromptType] = [prompts] if _is_one(prompts) else prompts  # type: ignore[assignment,list-item]
+        several = [prompts] if _is_one(prompts) else cast(Sequence[PromptType], prompts)
         return self._answer(several, sampling_params, priority, use_tqdm)
+
+    def chat(  # noqa: PLR0913 - vLLM's signature
+        self,
+        messages: Conversation | Sequence[Conversation],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+        lora_request: None = None,
+        *,
+        chat_template: str | None = None,
+        chat_template_content_format: Literal["auto", "string", "openai"] = "auto",
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        priority: int | Sequence[int] | None = None,
+    ) -> list[RequestOutput]:
+        """Answer one or many conversations, each a list of messages as OpenAI's API has them.
+
+        The model's template makes the prompt, or `chat_template`, the text of another one; further
+        variables for it are in `chat_template_kwargs`. `continue_final_message` goes on with the
+        last message and needs `add_generation_prompt=False`.
+
+        Raises InvalidRequestError that says which message is wrong, or that the template refuses.
+        """
+        _refuse_lora(lora_request)
+        template = self._template(chat_template, chat_template_content_format)
+        several = [messages] if _is_conversation(messages) else messages
+        prompts: list[PromptType] = []
+        for conversation in several:
+            with _naming(len(prompts), len(several), "conversation"):
+                text = template.render(
+                    conversation,
+                    tools=tools,
+                    add_generation_prompt=add_generation_prompt,
+                    continue_final_message=continue_final_message,
+                    template_kwargs=chat_template_kwargs,
+                )
+                ids = self.get_tokenizer().encode(text, add_special_tokens=False, param="messages")
+                prompts.append(TokensPrompt(prompt_token_ids=ids, prompt=text))
+        return self._answer(prompts, sampling_params, priority, use_tqdm)
 
     def get_tokenizer(self) -> Tokenizer:
         """The tokenizer of the model."""
@@ -122,17 +167,49 @@ class LLM:
         priorities = _one_each(0 if priority is None else priority, int, len(prompts), "priority")
         jobs: list[Job] = []
         for prompt, own_params, own_priority in zip(prompts, params, priorities, strict=True):
-            try:
+            with _naming(len(jobs), len(prompts), "prompt"):
                 jobs.append(self.llm_engine.check(prompt, own_params, priority=own_priority))
-            except InvalidRequestError as error:
-                if len(prompts) == 1:
-                    raise
-                message = f"prompt {len(jobs)}: {error.message}"
-                raise type(error)(message, param=error.param) from error
         return self.llm_engine.run(jobs, shows_progress=use_tqdm)
 
+    def _template(
+        self, source: str | None, content_format: Literal["auto", "string", "openai"]
+    ) -> ChatTemplate:
+        """The model's template, or one made from `source`."""
+        if content_format not in ("auto", "string", "openai"):
+            raise InvalidRequestError(
+                f"chat_template_content_format must be auto, string or openai, "
+                f"got {content_format!r}",
+                param="chat_template_content_format",
+            )
+        if source is None and content_format == "auto":
+            return self._chat_template
+        return ChatTemplate(
+            self._chat_template.source if source is None else source,
+            self.get_tokenizer().special_tokens,
+            content_format=None if content_format == "auto" else content_format,
+        )
 
-def _is_one(prompts: Any) -> bool:
+
+@contextmanager
+def _naming(place: int, count: int, what: str) -> Iterator[None]:
+    """Let an error say which of several inputs is wrong."""
+    try:
+        yield
+    except InvalidRequestError as error:
+        if count == 1:
+            raise
+        message = f"{what} {place}: {error.message}"
+        raise type(error)(message, param=error.param) from error
+
+
+def _is_conversation(messages: Any) -> TypeGuard[Conversation]:
+    """One conversation, rather than a list of them."""
+    if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
+        return True  # of a wrong form, which the template says better
+    return not isinstance(messages[0], Sequence)
+
+
+def _is_one(prompts: Any) -> TypeGuard[PromptType]:
     """One prompt, rather than a list of them: a text, a dict or a list of token ids."""
     if not isinstance(prompts, Sequence) or isinstance(prompts, str):
         return True

@@ -33,13 +33,15 @@ from tests.support.tiny_tokenizer import tiny_tokenizer
 ANSWERS = {"One": " two", "Two": " three four five", "Three": " four"}
 DELTA = RequestOutputKind.DELTA
 SHORT = SamplingParams(temperature=0, max_tokens=20, output_kind=DELTA)
+# Runs for seconds in the room that `serving` gives, so a test can rely on it being live.
 ENDLESS = SamplingParams(ignore_eos=True, max_tokens=None, output_kind=DELTA)
 
 
 @asynccontextmanager
 async def serving(**options: Any) -> AsyncIterator[AsyncLLM]:
     """An engine that is loaded; at the end nothing may run or hold a block."""
-    engine = AsyncLLM(lambda report: scripted_engine(says(ANSWERS), **options))
+    room = {"max_model_len": 16_000, "num_blocks": 4_000} | options
+    engine = AsyncLLM(lambda report: scripted_engine(says(ANSWERS), **room))
     try:
         await engine.ready()
         yield engine
@@ -133,10 +135,10 @@ async def test_a_wrong_request_is_refused_before_it_is_queued() -> None:
 async def test_a_long_text_is_tokenised_like_a_short_one() -> None:
     """In another thread, so that the loop goes on; the refusal is the same."""
     text = "One two three. " * (LONG_TEXT // 10)
-    async with serving() as engine:
+    async with serving(max_model_len=256) as engine:
         with pytest.raises(InvalidRequestError, match="maximum context length"):
             await engine.check(text, SHORT)
-    async with serving(max_model_len=100_000, num_blocks=30_000) as engine:
+    async with serving() as engine:
         checked = await engine.check(text, SHORT)
 
     assert checked.prompt.token_ids == tiny_tokenizer().encode(text)
@@ -166,13 +168,14 @@ async def test_a_request_without_a_name_gets_one() -> None:
 async def test_a_slow_reader_gets_several_steps_at_once() -> None:
     """And does not hold up others meanwhile."""
     async with serving() as engine:
-        slow = engine.generate("One", SamplingParams(max_tokens=100, ignore_eos=True, output_kind=DELTA))
+        slow = engine.generate(
+            "One", SamplingParams(max_tokens=100, ignore_eos=True, output_kind=DELTA)
+        )
         first = await anext(slow)
         for _ in range(3):
             assert await text_of(engine.generate("Two", SHORT)) == ANSWERS["Two"]
         while (await engine.stats()).num_running:
             pass
-        await asyncio.sleep(0)
         rest = [output async for output in slow]
 
     assert len(rest) == 1
@@ -256,7 +259,9 @@ async def test_random_cancels_leave_nothing_behind() -> None:
         results = await asyncio.gather(*tasks, return_exceptions=True)
 
     assert results[::3] == [ANSWERS["Two"]] * len(results[::3])
-    assert sum(isinstance(result, asyncio.CancelledError) for result in results) == 12
+    cancelled = [result for result in results if isinstance(result, BaseException)]
+    assert cancelled
+    assert all(isinstance(result, asyncio.CancelledError) for result in cancelled)
 
 
 async def test_abort_by_name_gives_the_reader_a_last_output() -> None:
@@ -320,7 +325,11 @@ async def test_the_death_of_the_engine_reaches_every_reader() -> None:
         assert len({id(result) for result in results}) == 5
         assert engine.errored
         assert not engine.is_running
-        for attempt in (engine.check_health(), engine.stats(), text_of(engine.generate("One", SHORT))):
+        for attempt in (
+            engine.check_health(),
+            engine.stats(),
+            text_of(engine.generate("One", SHORT)),
+        ):
             with pytest.raises(EngineDeadError, match="the device is gone"):
                 await attempt
 
@@ -351,7 +360,7 @@ async def test_a_step_that_takes_minutes_is_unhealthy() -> None:
 
 
 async def test_loading_goes_on_in_the_background() -> None:
-    """The constructor returns at once; progress can be watched; an impatient waiter ends nothing."""
+    """The constructor returns at once; progress can be seen; an impatient waiter ends nothing."""
     go_on = threading.Event()
 
     def build(report: ReportProgress) -> Engine:
@@ -446,7 +455,7 @@ async def test_a_drain_lets_live_requests_finish() -> None:
         await asyncio.to_thread(gate.is_reached.wait, 30)
         checked = await engine.check("One", SHORT)
         stopping = asyncio.create_task(engine.shutdown(drain_s=30))
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # one turn of the loop: the shutdown begins
         with pytest.raises(OverloadedError, match="shutting down"):
             engine.submit(checked)
         gate.open()
@@ -466,7 +475,7 @@ async def test_a_shutdown_ends_what_takes_too_long() -> None:
 
         assert last.outputs[0].finish_reason == "abort"
         for attempt in (engine.check_health, engine.stats, engine.reset_prefix_cache):
-            with pytest.raises(EngineDeadError, match="shut down|stopped"):
+            with pytest.raises(EngineDeadError, match="shut down"):
                 await attempt()
         await engine.shutdown()
 

@@ -30,7 +30,9 @@ def requests_for(
 ) -> list[EngineRequest]:
     """What a prompt becomes."""
     intake = make_intake(**options)
-    return intake.requests("r", intake.encode(prompt), params or SamplingParams(), priority=priority)
+    return intake.requests(
+        "r", intake.encode(prompt), params or SamplingParams(), priority=priority
+    )
 
 
 def spec_of(params: SamplingParams) -> SamplingSpec:
@@ -80,8 +82,9 @@ def test_a_prompt_of_another_form_is_refused(prompt: Any) -> None:
 
 def test_media_in_a_prompt_is_refused_by_name() -> None:
     """A field that would be ignored is an error."""
+    prompt: Any = {"prompt": "x", "multi_modal_data": {}}
     with pytest.raises(InvalidRequestError, match="'multi_modal_data' is not supported"):
-        make_intake().encode({"prompt": "x", "multi_modal_data": {}})  # type: ignore[typeddict-unknown-key]
+        make_intake().encode(prompt)
 
 
 @pytest.mark.parametrize("salt", ["", 5, ["a"]])
@@ -146,7 +149,9 @@ def test_a_prompt_that_fills_the_context_is_refused_with_the_numbers() -> None:
         intake.encode([7] * 20)
 
     message = caught.value.message
-    assert message.startswith("This model's maximum context length is 20 tokens, but the prompt has 20")
+    assert message.startswith(
+        "This model's maximum context length is 20 tokens, but the prompt has 20"
+    )
     assert "larger max_model_len" in message
     assert caught.value.param == "prompt"
 
@@ -211,13 +216,13 @@ def test_logprobs_are_capped_by_the_engine(name: str) -> None:
     """-1 asks for the whole vocabulary and needs an engine without a cap."""
     for value in (21, -1, 10**30):
         with pytest.raises(InvalidRequestError, match=f"{name} may be at most 20") as caught:
-            requests_for(SamplingParams(**{name: value}))
+            requests_for(SamplingParams.from_optional({name: value}))
         assert caught.value.param == name
 
     for value, expected in ((0, 0), (20, 20)):
-        spec = spec_of(SamplingParams(**{name: value}))
+        spec = spec_of(SamplingParams.from_optional({name: value}))
         assert getattr(spec, f"num_{name}") == expected
-    unlimited = requests_for(SamplingParams(**{name: -1}), model={"max_logprobs": -1})
+    unlimited = requests_for(SamplingParams.from_optional({name: -1}), model={"max_logprobs": -1})
     assert getattr(unlimited[0].sampling, f"num_{name}") == VOCAB
 
 

@@ -327,7 +327,9 @@ def test_deltas_after_a_stop_string_are_dropped() -> None:
     assert rig.processor.num_live == 0
 
 
-WORDS = st.lists(st.sampled_from(["one", " two", " three", "ab", "b", " ", "🙂", "日本"]), max_size=8)
+WORDS = st.lists(
+    st.sampled_from(["one", " two", " three", "ab", "b", " ", "🙂", "日本"]), max_size=8
+)
 
 
 @given(WORDS, st.lists(st.text("abto 🙂", min_size=1, max_size=3), max_size=3), st.booleans())
@@ -434,7 +436,10 @@ def test_a_delta_output_has_only_choices_with_news() -> None:
     ]
 
     seen = [
-        (c.index, c.token_ids, c.finish_reason) for output in outputs if output for c in output.outputs
+        (c.index, c.token_ids, c.finish_reason)
+        for output in outputs
+        if output
+        for c in output.outputs
     ]
     assert seen == [(0, [5], "length"), (1, [6], None), (1, [7], "length")]
 

@@ -1,4 +1,4 @@
-"""Tiny models, made once per session."""
+"""Tiny models, made once per session, and the back ends that run them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from octavo.runner.native_runner import NativeRunner
+from octavo.runner.torch_runner import TorchRunner
 from octavo.weights.checkpoint import Checkpoint
 from octavo.weights.gguf_checkpoint import open_gguf
 from octavo.weights.hf_folder import open_folder
+from tests.support.step_driver import MakeRunner
 from tests.support.tiny_gguf import ChooseType, oracle_of, quantise, write_gguf
 from tests.support.tiny_models import PROMPT, make_oracle, save_folder
 
@@ -42,6 +45,15 @@ class TinyModel:
         for _ in range(num_new):
             token_ids.append(int(self.oracle_logits(token_ids)[-1].argmax()))
         return token_ids[len(prompt) :]
+
+
+BACKENDS: dict[str, MakeRunner] = {"torch": TorchRunner, "native": NativeRunner}
+
+
+@pytest.fixture(params=list(BACKENDS))
+def backend(request: pytest.FixtureRequest) -> str:
+    """A name in BACKENDS."""
+    return str(request.param)
 
 
 TinyModels = Callable[[str, str, ChooseType | None], TinyModel]

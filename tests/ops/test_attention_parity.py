@@ -109,9 +109,7 @@ def test_windows_and_soft_caps_over_every_block_size(
 
 @pytest.mark.parametrize("window", [None, 96])
 @pytest.mark.parametrize("head_dim", [256, 6, 2])
-def test_long_sequences_and_unusual_head_sizes(
-    isa: str, head_dim: int, window: int | None
-) -> None:
+def test_long_sequences_and_unusual_head_sizes(isa: str, head_dim: int, window: int | None) -> None:
     """Enough keys that the work of one sequence is divided, with heads wide and odd."""
     spec = AttentionSpec(0, 4, 1, head_dim, head_dim**-0.5, window)
     assert_parity(isa, spec, [(300, 7), (1, 1), (33, 2), (1, 250), (1, 1)], WeightType.F16, 32)

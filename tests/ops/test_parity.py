@@ -39,20 +39,18 @@ def column_counts(type: WeightType) -> list[int]:
     return [type.block_elements, 3 * type.block_elements]
 
 
-@pytest.mark.parametrize("num_tokens", NUM_TOKENS)
 @pytest.mark.parametrize("type", WeightType)
-def test_linear_over_every_weight_type(isa: str, type: WeightType, num_tokens: int) -> None:
+@pytest.mark.parametrize("out_features", [1, 8, 13, 40])
+def test_linear_over_every_weight_type(isa: str, type: WeightType, out_features: int) -> None:
     """Out features around the panel of eight, in features around the block of the type."""
     for in_features in column_counts(type):
-        for out_features in (1, 8, 13, 40):
-            tensors = {"w.weight": random_view("w", type, out_features, in_features, seed=7)}
-            twins = OpTwins(
-                isa=isa,
-                tensors=tensors,
-                ask=lambda weights, rows=out_features, cols=in_features: weights.linear(
-                    ["w"], [rows], cols
-                ),
-            )
+
+        def ask(weights: Weights, in_features: int = in_features) -> Linear:
+            return weights.linear(["w"], [out_features], in_features)
+
+        tensors = {"w.weight": random_view("w", type, out_features, in_features, seed=7)}
+        twins = OpTwins(isa=isa, tensors=tensors, ask=ask)
+        for num_tokens in NUM_TOKENS:
             x = random_rows(num_tokens, in_features, seed=in_features)
             twins.assert_close(lambda ops, w, x: ops.linear(x, w), plain_batch(num_tokens), x)
 
@@ -125,7 +123,9 @@ def test_head_norm_of_one_and_several_heads(isa: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("first_position", [0, 1000, 131_000])
-@pytest.mark.parametrize(("head_dim", "rotary_dim"), [(2, 2), (6, 4), (24, 24), (64, 32), (256, 256)])
+@pytest.mark.parametrize(
+    ("head_dim", "rotary_dim"), [(2, 2), (6, 4), (24, 24), (64, 32), (256, 256)]
+)
 def test_rotary_at_near_and_far_positions(
     isa: str, head_dim: int, rotary_dim: int, first_position: int
 ) -> None:

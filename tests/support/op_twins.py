@@ -1,4 +1,4 @@
-"""The same ops over the same batch on the reference and on the native back end, one op at a time."""
+"""The same op over the same batch on the reference and on the native back end."""
 
 from __future__ import annotations
 

@@ -35,7 +35,9 @@ class RunnerSizes:
 def start_runner(make_runner: MakeRunner, checkpoint: Checkpoint, sizes: RunnerSizes) -> Runner:
     """A runner with its weights read and its pool made, without a look at the machine's memory."""
     config = EngineConfig(
-        model=ModelConfig(dtype=sizes.dtype, max_model_len=sizes.max_model_len, threads=sizes.threads),
+        model=ModelConfig(
+            dtype=sizes.dtype, max_model_len=sizes.max_model_len, threads=sizes.threads
+        ),
         cache=CacheConfig(block_size=sizes.block_size, kv_cache_dtype=sizes.kv_cache_dtype),
         scheduler=SchedulerConfig(
             max_num_batched_tokens=sizes.max_num_batched_tokens, max_num_seqs=sizes.max_num_seqs

@@ -106,7 +106,7 @@ def test_a_letter_cut_by_the_end_is_one_replacement_character(smollm2: Tokenizer
     """As in the text of the whole answer."""
     ids = smollm2.encode("a🧪")[:-1]
     assert ["a", "", "", "\ufffd"][-len(ids) - 1 :] == streamed(smollm2, ids)
-    assert "a\ufffd" == smollm2.decode(ids)
+    assert smollm2.decode(ids) == "a\ufffd"
 
 
 def test_the_space_of_the_first_token_is_kept_when_the_prompt_has_text(llama: Tokenizer) -> None:
@@ -114,28 +114,28 @@ def test_the_space_of_the_first_token_is_kept_when_the_prompt_has_text(llama: To
     prompt = tuple(llama.encode("ab"))
     word = llama.id_of("\u2581ab")
     assert word is not None
-    assert [" ab", ""] == streamed(llama, [word], prompt)
+    assert streamed(llama, [word], prompt) == [" ab", ""]
 
 
 def test_the_first_space_is_stripped_when_the_prompt_is_empty_text(llama: Tokenizer) -> None:
     """A prompt of BOS alone: the answer is a text of its own."""
     word = llama.id_of("\u2581ab")
     assert word is not None
-    assert ["ab", " ab", ""] == streamed(llama, [word, word], (1,))
-    assert [" ab", ""] == streamed(llama, [word], (1,), skip=False)
+    assert streamed(llama, [word, word], (1,)) == ["ab", " ab", ""]
+    assert streamed(llama, [word], (1,), skip=False) == [" ab", ""]
 
 
 def test_special_tokens_are_skipped_or_shown(smollm2: Tokenizer) -> None:
     """By the request's wish."""
     ids = smollm2.encode("a<|im_end|>b")
-    assert ["a", "", "b", ""] == streamed(smollm2, ids)
-    assert ["a", "<|im_end|>", "b", ""] == streamed(smollm2, ids, skip=False)
+    assert streamed(smollm2, ids) == ["a", "", "b", ""]
+    assert streamed(smollm2, ids, skip=False) == ["a", "<|im_end|>", "b", ""]
 
 
 def test_ids_that_do_not_exist_have_no_text(smollm2: Tokenizer) -> None:
     """A model may pad its vocabulary; such a token never raises."""
-    assert ["", ""] == streamed(smollm2, [smollm2.vocab_size + 7])
-    assert "" == smollm2.decode([smollm2.vocab_size + 7, -1])
+    assert streamed(smollm2, [smollm2.vocab_size + 7]) == ["", ""]
+    assert smollm2.decode([smollm2.vocab_size + 7, -1]) == ""
 
 
 def test_requests_with_and_without_special_tokens_share_one_vocabulary(smollm2: Tokenizer) -> None:
@@ -143,8 +143,8 @@ def test_requests_with_and_without_special_tokens_share_one_vocabulary(smollm2: 
     end = smollm2.id_of("<|im_end|>")
     assert end is not None
     for _ in range(2):
-        assert ["<|im_end|>", ""] == streamed(smollm2, [end], skip=False)
-        assert ["", ""] == streamed(smollm2, [end], skip=True)
+        assert streamed(smollm2, [end], skip=False) == ["<|im_end|>", ""]
+        assert streamed(smollm2, [end], skip=True) == ["", ""]
 
 
 def test_other_decoders_are_asked_token_by_token(word_piece: Tokenizer) -> None:
@@ -159,7 +159,7 @@ def test_other_decoders_are_asked_token_by_token(word_piece: Tokenizer) -> None:
 
 def test_other_decoders_skip_special_tokens_and_unknown_ids(word_piece: Tokenizer) -> None:
     """Neither raises, neither has a text."""
-    assert "the fox" == "".join(streamed(word_piece, [1, 3, 4, 2, 99999]))
+    assert "".join(streamed(word_piece, [1, 3, 4, 2, 99999])) == "the fox"
 
 
 def test_adjacent_special_tokens_are_joined_where_the_request_wants_no_spaces(
@@ -171,5 +171,5 @@ def test_adjacent_special_tokens_are_joined_where_the_request_wants_no_spaces(
         word_piece, skip_special_tokens=False, spaces_between_special_tokens=False
     )
     ids = [3, 1, 2, 4]
-    assert "the [CLS] [SEP] fox" == "".join(map(apart.push, ids))
-    assert "the [CLS][SEP] fox" == "".join(map(joined.push, ids))
+    assert "".join(map(apart.push, ids)) == "the [CLS] [SEP] fox"
+    assert "".join(map(joined.push, ids)) == "the [CLS][SEP] fox"

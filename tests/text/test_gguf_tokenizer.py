@@ -137,25 +137,25 @@ def test_gemma_puts_bos_before_a_text_only_where_special_tokens_are_wanted(
 ) -> None:
     """Rendered chats have their BOS already."""
     assert [2, *gemma3.encode("Hi", add_special_tokens=False)] == gemma3.encode("Hi")
-    assert "Hi" == gemma3.decode(gemma3.encode("Hi"))
+    assert gemma3.decode(gemma3.encode("Hi")) == "Hi"
 
 
 def test_special_tokens_in_a_text_are_recognised(smollm2: Tokenizer) -> None:
     """As in vLLM: a completion of a rendered chat has the chat's tokens."""
     ids = smollm2.encode("<|im_start|>user<|im_end|>")
-    assert ["<|im_start|>", "user", "<|im_end|>"] == list(map(smollm2.token_of, ids))
+    assert list(map(smollm2.token_of, ids)) == ["<|im_start|>", "user", "<|im_end|>"]
 
 
 def test_merges_are_applied_in_order_and_control_tokens_stay_whole() -> None:
     """The smallest vocabulary that shows it."""
     tokenizer = tokenizer_from_gguf(byte_level_metadata())
-    assert ["hell", "o", "<end>", "<think>", "he"] == texts(tokenizer, "hello<end><think>he")
+    assert texts(tokenizer, "hello<end><think>he") == ["hell", "o", "<end>", "<think>", "he"]
 
 
 def test_user_defined_tokens_are_text_and_control_tokens_are_special() -> None:
     """`<think>` is shown, `<end>` is skipped."""
     tokenizer = tokenizer_from_gguf(byte_level_metadata())
-    assert "<think>hell" == tokenizer.decode(tokenizer.encode("<think>hell<end>"))
+    assert tokenizer.decode(tokenizer.encode("<think>hell<end>")) == "<think>hell"
     assert frozenset({tokenizer.id_of("<end>")}) == tokenizer.special_ids
 
 
@@ -188,31 +188,31 @@ def test_a_word_that_is_a_token_ignores_merges_where_the_rule_says_so() -> None:
     changes: dict[str, Any] = {"tokens": tokens, "token_type": kinds, "merges": []}
     whole = tokenizer_from_gguf(byte_level_metadata(**changes, pre="llama-bpe"))
     cut = tokenizer_from_gguf(byte_level_metadata(**changes, pre="gpt-2"))
-    assert ["ell"] == texts(whole, "ell")
-    assert ["e", "l", "l"] == texts(cut, "ell")
+    assert texts(whole, "ell") == ["ell"]
+    assert texts(cut, "ell") == ["e", "l", "l"]
 
 
 def test_the_neighbours_with_the_best_score_are_merged_first() -> None:
     """`ab` has a better score than `bc`; `abc` is then made of `ab` and `c`."""
     tokenizer = tokenizer_from_gguf(sentencepiece_metadata(add_space_prefix=False))
-    assert ["abc"] == texts(tokenizer, "abc")
-    assert ["bc", "ab"] == texts(tokenizer, "bcab")
-    assert ["\u2581ab", "c"] == texts(tokenizer, " abc")
+    assert texts(tokenizer, "abc") == ["abc"]
+    assert texts(tokenizer, "bcab") == ["bc", "ab"]
+    assert texts(tokenizer, " abc") == ["\u2581ab", "c"]
 
 
 def test_unknown_characters_are_spelled_in_bytes() -> None:
     """And names of byte tokens in a text stay text."""
     tokenizer = tokenizer_from_gguf(sentencepiece_metadata(add_space_prefix=False))
-    assert ["<0xC3>", "<0xA9>"] == texts(tokenizer, "é")
-    assert "<0x0A>" == tokenizer.decode(tokenizer.encode("<0x0A>", add_special_tokens=False))
+    assert texts(tokenizer, "é") == ["<0xC3>", "<0xA9>"]
+    assert tokenizer.decode(tokenizer.encode("<0x0A>", add_special_tokens=False)) == "<0x0A>"
 
 
 def test_the_prefix_space_is_added_to_each_stretch_of_text_and_stripped_once() -> None:
     """Llama 2's rule: the text after a special token gets one, too."""
     tokenizer = tokenizer_from_gguf(sentencepiece_metadata())
-    assert ["\u2581ab", "</s>", "\u2581ab"] == texts(tokenizer, "ab</s>ab")
-    assert "ab" == tokenizer.decode(tokenizer.encode("ab"))
-    assert [1] == tokenizer.encode("")
+    assert texts(tokenizer, "ab</s>ab") == ["\u2581ab", "</s>", "\u2581ab"]
+    assert tokenizer.decode(tokenizer.encode("ab")) == "ab"
+    assert tokenizer.encode("") == [1]
 
 
 def test_phi3_control_tokens_swallow_the_white_space_after_them() -> None:
@@ -220,7 +220,7 @@ def test_phi3_control_tokens_swallow_the_white_space_after_them() -> None:
     metadata = sentencepiece_metadata()
     metadata["general.architecture"] = "phi3"
     tokenizer = tokenizer_from_gguf(metadata)
-    assert ["</s>", "\u2581ab"] == texts(tokenizer, "</s>\n ab")
+    assert texts(tokenizer, "</s>\n ab") == ["</s>", "\u2581ab"]
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_a_missing_pre_tokenizer_is_the_default_one_with_a_warning(
 ) -> None:
     """Old files have none."""
     tokenizer = tokenizer_from_gguf(byte_level_metadata(pre=None))
-    assert ["hell"] == texts(tokenizer, "hell")
+    assert texts(tokenizer, "hell") == ["hell"]
     assert "default" in caplog.text
 
 
@@ -275,14 +275,14 @@ def test_tokens_without_a_text_get_names_of_their_own() -> None:
     """As in llama.cpp: ids must not move."""
     metadata = byte_level_metadata(tokens=[*CHARACTER_OF_BYTE, "", ""], token_type=None, merges=[])
     tokenizer = tokenizer_from_gguf(metadata)
-    assert 258 == tokenizer.vocab_size
-    assert 257 == tokenizer.id_of("[EMPTY_257]")
+    assert tokenizer.vocab_size == 258
+    assert tokenizer.id_of("[EMPTY_257]") == 257
 
 
 def test_names_of_special_tokens_come_from_their_ids(smollm2: Tokenizer, gemma3: Tokenizer) -> None:
     """What chat templates and stopping need."""
-    assert ("<|im_start|>", "<|im_end|>") == (smollm2.bos_token, smollm2.eos_token)
-    assert (1, 2) == (smollm2.bos_token_id, smollm2.eos_token_id)
+    assert (smollm2.bos_token, smollm2.eos_token) == ("<|im_start|>", "<|im_end|>")
+    assert (smollm2.bos_token_id, smollm2.eos_token_id) == (1, 2)
     assert json.dumps(
         {"bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>", "pad_token": "<pad>"}
     ) == json.dumps(gemma3.special_tokens)

@@ -19,7 +19,7 @@ LLAMA_PARTS = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoder
 
 def test_every_byte_has_one_printable_character() -> None:
     """And back."""
-    assert 256 == len(set(CHARACTER_OF_BYTE))
+    assert len(set(CHARACTER_OF_BYTE)) == 256
     assert all(character.isprintable() for character in CHARACTER_OF_BYTE)
     assert list(range(256)) == [BYTE_OF_CHARACTER[character] for character in CHARACTER_OF_BYTE]
 

@@ -88,8 +88,8 @@ def test_with_include_nothing_is_held_back(text: str, stop: list[str]) -> None:
 def test_the_match_that_is_complete_first_wins() -> None:
     """`bc` ends before `abcd`, which began earlier."""
     matcher = StopStringMatcher(["abcd", "bc"])
-    assert "xa" == matcher.push("xabcd")
-    assert "bc" == matcher.matched
+    assert matcher.push("xabcd") == "xa"
+    assert matcher.matched == "bc"
 
 
 @pytest.mark.parametrize(("stop", "text"), [(["b", "ab"], "a"), (["ab", "b"], "")])
@@ -103,8 +103,8 @@ def test_of_two_complete_at_once_the_first_in_the_list_wins(stop: list[str], tex
 def test_text_after_the_match_is_dropped() -> None:
     """The rest of the piece, later pieces, and whatever is flushed."""
     matcher = StopStringMatcher(["\n"])
-    assert "Mars?" == matcher.push("Mars?\nVenus")
-    assert ["", ""] == [matcher.push("more"), matcher.flush()]
+    assert matcher.push("Mars?\nVenus") == "Mars?"
+    assert [matcher.push("more"), matcher.flush()] == ["", ""]
 
 
 def test_text_that_was_held_back_is_given_out_once() -> None:
@@ -112,15 +112,15 @@ def test_text_that_was_held_back_is_given_out_once() -> None:
     matcher = StopStringMatcher(["\n", "Bruno:"])
     parts = [" Bru", "no! ", "Brun", " Bruno", "; ok"]
     given_out = [matcher.push(part) for part in parts]
-    assert [" ", "Bruno! ", "", "Brun ", "Bruno; ok"] == given_out
-    assert "" == matcher.flush()
+    assert given_out == [" ", "Bruno! ", "", "Brun ", "Bruno; ok"]
+    assert matcher.flush() == ""
 
 
 def test_what_is_held_back_at_the_end_is_flushed() -> None:
     """No more text: it cannot become a match."""
     matcher = StopStringMatcher(["###"])
-    assert "alpha " == matcher.push("alpha ##")
-    assert "##" == matcher.flush()
+    assert matcher.push("alpha ##") == "alpha "
+    assert matcher.flush() == "##"
     assert matcher.matched is None
 
 
@@ -130,11 +130,11 @@ def test_a_text_that_nearly_matches_everywhere_takes_linear_work() -> None:
         ["a" * 1000 + "b", "a" * 999 + "c", *(f"{'a' * n}d" for n in range(50))]
     )
     given_out = "".join(matcher.push("a" * 100) for _ in range(1000)) + matcher.flush()
-    assert 100_000 == len(given_out)
+    assert len(given_out) == 100_000
 
 
 def test_an_empty_stop_string_is_refused_by_name() -> None:
     """It would match everywhere."""
     with pytest.raises(InvalidRequestError) as caught:
         StopStringMatcher(["a", ""])
-    assert "stop" == caught.value.param
+    assert caught.value.param == "stop"

@@ -65,19 +65,19 @@ def test_tokens_of_single_bytes_have_exactly_that_byte(tmp_path: Path) -> None:
     """Also those that are no character on their own."""
     tokenizer = opened(tmp_path)
     assert [bytes([byte]) for byte in range(256)] == list(map(tokenizer.token_bytes, range(256)))
-    assert "\ufffd" == tokenizer.token_of(0x80)
-    assert (BOS, b"<s>") == (tokenizer.token_of(256), tokenizer.token_bytes(256))
+    assert tokenizer.token_of(0x80) == "\ufffd"
+    assert (tokenizer.token_of(256), tokenizer.token_bytes(256)) == (BOS, b"<s>")
 
 
 def test_tokens_that_do_not_exist_are_empty(tmp_path: Path) -> None:
     """A model pads its vocabulary; nobody may stumble over that."""
     tokenizer = opened(tmp_path)
-    assert 258 == tokenizer.vocab_size
-    assert (b"", "", b"") == (
+    assert tokenizer.vocab_size == 258
+    assert (
         tokenizer.token_bytes(258),
         tokenizer.token_of(10**9),
         tokenizer.token_bytes(-1),
-    )
+    ) == (b"", "", b"")
     assert tokenizer.id_of("nothing") is None
 
 
@@ -86,7 +86,7 @@ def test_half_a_surrogate_pair_is_refused_by_its_place(tmp_path: Path) -> None:
     tokenizer = opened(tmp_path)
     with pytest.raises(InvalidRequestError, match=r"U\+D83D\) at character 2") as caught:
         tokenizer.encode("ab\ud83d", param="messages")
-    assert "messages" == caught.value.param
+    assert caught.value.param == "messages"
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,9 @@ def test_bos_and_eos_follow_the_class_or_the_post_processor(
     assert [*begin, *b"Hi", *end] == [
         id_ if id_ > 255 else tokenizer.token_bytes(id_)[0] for id_ in tokenizer.encode("Hi")
     ]
-    assert b"Hi" == b"".join(
-        map(tokenizer.token_bytes, tokenizer.encode("Hi", add_special_tokens=False))
+    assert (
+        b"".join(map(tokenizer.token_bytes, tokenizer.encode("Hi", add_special_tokens=False)))
+        == b"Hi"
     )
 
 
@@ -120,8 +121,8 @@ def test_named_tokens_may_be_texts_or_objects(tmp_path: Path) -> None:
     """Both forms are in the wild; a null is none."""
     config = {"bos_token": {"content": BOS, "lstrip": False}, "eos_token": EOS, "pad_token": None}
     tokenizer = opened(tmp_path, config=config)
-    assert {"bos_token": BOS, "eos_token": EOS} == tokenizer.special_tokens
-    assert (256, 257) == (tokenizer.bos_token_id, tokenizer.eos_token_id)
+    assert tokenizer.special_tokens == {"bos_token": BOS, "eos_token": EOS}
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id) == (256, 257)
     assert tokenizer.pad_token is None
     assert tokenizer.unk_token is None
 
@@ -129,21 +130,21 @@ def test_named_tokens_may_be_texts_or_objects(tmp_path: Path) -> None:
 def test_a_named_token_that_has_no_id_is_none(tmp_path: Path) -> None:
     """Giving it a new id would reach beyond the model's embedding."""
     tokenizer = opened(tmp_path, config={"pad_token": "[PAD]", "bos_token": BOS})
-    assert {"bos_token": BOS} == tokenizer.special_tokens
-    assert 258 == tokenizer.vocab_size
+    assert tokenizer.special_tokens == {"bos_token": BOS}
+    assert tokenizer.vocab_size == 258
 
 
 def test_the_special_tokens_map_fills_in_and_wins_over_an_old_configuration(tmp_path: Path) -> None:
     """A configuration that lists the added tokens is newer than the map."""
     special_map = {"bos_token": EOS, "eos_token": EOS}
     old = opened(tmp_path, config={"bos_token": BOS}, special_map=special_map)
-    assert {"bos_token": EOS, "eos_token": EOS} == old.special_tokens
+    assert old.special_tokens == {"bos_token": EOS, "eos_token": EOS}
     new = opened(
         tmp_path,
         config={"bos_token": BOS, "added_tokens_decoder": {}},
         special_map=special_map,
     )
-    assert {"bos_token": BOS, "eos_token": EOS} == new.special_tokens
+    assert new.special_tokens == {"bos_token": BOS, "eos_token": EOS}
 
 
 def test_tokens_that_only_the_configuration_lists_are_added_under_their_ids(tmp_path: Path) -> None:
@@ -153,9 +154,9 @@ def test_tokens_that_only_the_configuration_lists_are_added_under_their_ids(tmp_
         "259": {"content": "<turn>", "special": True, "normalized": False},
     }
     tokenizer = opened(tmp_path, config={"added_tokens_decoder": listed})
-    assert [258, 259] == tokenizer.encode("<tool><turn>")
-    assert "<tool>" == tokenizer.decode([258, 259])
-    assert 260 == tokenizer.vocab_size
+    assert tokenizer.encode("<tool><turn>") == [258, 259]
+    assert tokenizer.decode([258, 259]) == "<tool>"
+    assert tokenizer.vocab_size == 260
 
 
 def test_added_tokens_json_gives_ids_where_the_configuration_does_not(tmp_path: Path) -> None:
@@ -165,8 +166,8 @@ def test_added_tokens_json_gives_ids_where_the_configuration_does_not(tmp_path: 
         added={"<tool>": 258, "<turn>": 259},
         special_map={"additional_special_tokens": ["<turn>"]},
     )
-    assert [258, 259] == tokenizer.encode("<tool><turn>")
-    assert "<tool>" == tokenizer.decode([258, 259])
+    assert tokenizer.encode("<tool><turn>") == [258, 259]
+    assert tokenizer.decode([258, 259]) == "<tool>"
 
 
 def test_further_special_tokens_are_skipped(tmp_path: Path) -> None:
@@ -175,7 +176,7 @@ def test_further_special_tokens_are_skipped(tmp_path: Path) -> None:
     built.add_tokens([AddedToken("<a>", normalized=False), AddedToken("<b>", normalized=False)])
     config = {"additional_special_tokens": ["<a>"], "extra_special_tokens": {"b_token": "<b>"}}
     tokenizer = opened(tmp_path, built, config=config)
-    assert "x" == tokenizer.decode(tokenizer.encode("<a>x<b>"))
+    assert tokenizer.decode(tokenizer.encode("<a>x<b>")) == "x"
 
 
 def test_an_added_token_in_another_script_is_text_of_its_own(tmp_path: Path) -> None:
@@ -194,15 +195,15 @@ def test_truncation_and_padding_of_the_file_are_switched_off(tmp_path: Path) -> 
     built = library()
     built.enable_truncation(4)
     built.enable_padding(length=8)
-    assert 6 == len(opened(tmp_path, built).encode("abcdef"))
+    assert len(opened(tmp_path, built).encode("abcdef")) == 6
 
 
 def test_a_vocabulary_with_gaps_ends_at_its_highest_id(tmp_path: Path) -> None:
     """Ids are what counts, not how many there are."""
     built = tokenizers.Tokenizer(models.WordLevel({"a": 0, "b": 7}, unk_token="a"))
     tokenizer = opened(tmp_path, built)
-    assert 8 == tokenizer.vocab_size
-    assert ("b", "") == (tokenizer.token_of(7), tokenizer.token_of(3))
+    assert tokenizer.vocab_size == 8
+    assert (tokenizer.token_of(7), tokenizer.token_of(3)) == ("b", "")
 
 
 def test_a_folder_without_tokenizer_json_is_refused_by_the_name_of_the_file(tmp_path: Path) -> None:
@@ -241,12 +242,12 @@ def test_ids_that_contradict_each_other_are_logged(
     """tokenizer.json wins: its ids are those of the embedding."""
     listed = {"5": {"content": BOS, "special": True}}
     tokenizer = opened(tmp_path, config={"added_tokens_decoder": listed})
-    assert 256 == tokenizer.id_of(BOS)
+    assert tokenizer.id_of(BOS) == 256
     assert "other files say 5" in caplog.text
 
 
 def test_no_special_tokens_means_none_whatever_the_post_processor_adds(tmp_path: Path) -> None:
     """Rendered chats have all of theirs."""
     tokenizer = opened(tmp_path, library(adds_bos=True))
-    assert [256] == tokenizer.encode("")
-    assert [] == tokenizer.encode("", add_special_tokens=False)
+    assert tokenizer.encode("") == [256]
+    assert tokenizer.encode("", add_special_tokens=False) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -83,6 +84,18 @@ def test_rows_that_do_not_divide_into_heads_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(CorruptFileError, match=r"attn_q\.weight has 7 rows for 2 heads"):
         open_gguf(file.write(tmp_path / "model.gguf"))
+
+
+def test_rope_factors_are_facts_and_no_weight(tmp_path: Path) -> None:
+    """The loader would take them for a tensor that nobody asked for."""
+    file = tiny_llama()
+    divisors = struct.pack("<2f", 1.0, 8.0)
+    file.tensors.append(TensorBytes("rope_freqs.weight", (2,), data=divisors))
+
+    checkpoint = open_gguf(file.write(tmp_path / "model.gguf"))
+
+    assert checkpoint.facts.rope.inv_freq_divisors == (1.0, 8.0)
+    assert len(checkpoint.tensors) == len(file.tensors) - 1
 
 
 def test_two_tensors_of_one_name_are_refused(tmp_path: Path) -> None:

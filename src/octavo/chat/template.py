@@ -191,15 +191,15 @@ def _mark_end(message: dict[str, Any]) -> str:
     Raises InvalidRequestError when there is none.
     """
     content = message["content"]
-    if isinstance(content, str) and content:
+    if isinstance(content, str):
         message["content"] = content + MARK
         return content
-    if isinstance(content, list) and content:
+    if content:
         text: str = content[-1]["text"]
         content[-1]["text"] = text + MARK
         return text
     raise InvalidRequestError(
-        "continue_final_message needs a last message with a content to go on with",
+        "continue_final_message needs a last message with a text to go on with",
         param="continue_final_message",
     )
 

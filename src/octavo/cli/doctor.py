@@ -68,7 +68,8 @@ def _native(problems: list[str]) -> str:
     except ImportError as error:
         problems.append(f"the native extension cannot be loaded: {error}")
         return "missing: install Octavo with a C++17 compiler at hand (g++ or clang++)"
-    return f"{_native.isa()} (available: {', '.join(_native.available_isas())})"
+    best = _native.find_kernels("").name
+    return f"{best} (available: {', '.join(_native.available_isas())})"
 
 
 def _processor() -> str:

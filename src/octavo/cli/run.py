@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import aclosing
 from typing import Any
 
+from octavo.chat.template import ChatTemplate
 from octavo.cli.engine_flags import add_engine_flags, engine_config
 from octavo.cli.progress import ProgressLine
 from octavo.cli.terminal import questions
 from octavo.config.cli_args import Parser
 from octavo.config.engine import EngineConfig
 from octavo.engine.async_engine import AsyncLLM
+from octavo.engine.build import Engine
+from octavo.engine.loading import loaded
 from octavo.foundation.log import set_up_logging
+from octavo.prompts import PromptType
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 
 Message = dict[str, Any]
@@ -46,35 +49,48 @@ async def _answer_all(
     *,
     raw: bool,
 ) -> int:
-    progress = ProgressLine(in_bytes=False)
-    engine = AsyncLLM.start(config, on_progress=lambda phase, done: progress.show(phase, done, 1.0))
+    llm = AsyncLLM.start(config)
     try:
-        await engine.ready()
-        progress.close()
+        engine = await _load(llm)
         params = SamplingParams.from_optional(
             engine.default_sampling, **overrides, output_kind=RequestOutputKind.DELTA
         )
+        template = ChatTemplate(engine.chat_template, engine.tokenizer.special_tokens)
         history: list[Message] = [{"role": "system", "content": system}] if system else []
         for question in asked:
-            if raw or not engine.has_chat_template:
-                await _print(engine, question, params)
+            if raw or engine.chat_template is None:
+                await _print(llm, question, params)
                 continue
             history.append({"role": "user", "content": question})
-            answer = await _print(engine, engine.render_chat(history), params)
+            text = template.render(history)
+            ids = engine.tokenizer.encode(text, add_special_tokens=False)
+            answer = await _print(llm, ids, params)
             history.append({"role": "assistant", "content": answer})
     finally:
-        await engine.shutdown(0)
+        await llm.shutdown()
     return 0
 
 
-async def _print(engine: AsyncLLM, prompt: Any, params: SamplingParams) -> str:
+async def _load(llm: AsyncLLM) -> Engine:
+    """The loaded engine; progress is shown to a person at a terminal."""
+    if not sys.stderr.isatty():
+        return await llm.ready()
+    progress = ProgressLine(in_bytes=False)
+    try:
+        return await loaded(llm, lambda phase, share: progress.show(phase, share, 1.0))
+    finally:
+        progress.close()
+
+
+async def _print(llm: AsyncLLM, prompt: PromptType, params: SamplingParams) -> str:
     """Print an answer as it comes; returns it whole."""
     pieces = []
-    async with aclosing(engine.generate(prompt, params)) as outputs:
+    checked = await llm.check(prompt, params)
+    async with llm.submit(checked) as outputs:
         async for output in outputs:
-            piece = output.outputs[0].text if output.outputs else ""
-            pieces.append(piece)
-            sys.stdout.write(piece)
-            sys.stdout.flush()
+            for choice in output.outputs:
+                pieces.append(choice.text)
+                sys.stdout.write(choice.text)
+                sys.stdout.flush()
     print()
     return "".join(pieces)

@@ -335,6 +335,7 @@ class AsyncLLM:
 
     async def _call(self, action: Callable[[EngineCore], T]) -> T:
         await self.ready()
+        self._raise_if_dead()
         return await asyncio.wrap_future(self._thread.call(action))
 
 

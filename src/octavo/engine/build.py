@@ -56,7 +56,7 @@ class Engine:
     config: EngineConfig
     facts: ModelFacts
     tokenizer: Tokenizer
-    chat_template: str | None
+    chat_template: str | None  # its source
     core: EngineCore
     intake: Intake
     default_sampling: Mapping[str, Any]  # SamplingParams fields that the model asks for

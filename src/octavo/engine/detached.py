@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from octavo.contracts.delta import FinishReason, TokenDelta
@@ -64,7 +64,7 @@ class EngineThread:
         self._listener = listener
         self._commands: SimpleQueue[Command | None] = SimpleQueue()  # None: stop
         self._lock = threading.Lock()  # between the last look into the queue and a late command
-        self._has_ended = False
+        self._end: BaseException | None = None  # why no command is taken any more
         # A daemon, so that a forgotten engine cannot keep the interpreter alive; `stop` at exit
         # lets a step in flight finish before the interpreter goes away under it.
         self._thread = threading.Thread(target=self._run, name="octavo-engine", daemon=True)
@@ -103,10 +103,10 @@ class EngineThread:
 
     def _send(self, command: Command) -> None:
         with self._lock:
-            if not self._has_ended:
+            if self._end is None:
                 self._commands.put(command)
             elif command.reply is not None:
-                command.reply.set_exception(EngineDeadError("the engine has been stopped"))
+                command.reply.set_exception(self._end)
 
     def _run(self) -> None:
         try:
@@ -130,15 +130,14 @@ class EngineThread:
         """Commands, then a step, until `stop`. Sleeps in the queue while there is nothing to do."""
         commands, heartbeat, listener = self._commands, self.heartbeat, self._listener
         while True:
-            try:
-                command = commands.get(block=not core.has_work())
-            except Empty:
+            if core.has_work() and commands.empty():
                 heartbeat.begin_step()
                 deltas = core.step()
                 heartbeat.end_step()
                 if deltas:
                     listener.stepped(deltas)
                 continue
+            command = commands.get()
             if command is None:
                 return
             _carry_out(command, core)
@@ -154,7 +153,7 @@ class EngineThread:
     def _close_queue(self, error: BaseException) -> None:
         """Take no further command, and fail the calls that nobody will answer."""
         with self._lock:
-            self._has_ended = True
+            self._end = error
         while not self._commands.empty():
             command = self._commands.get()
             reply = None if command is None else command.reply

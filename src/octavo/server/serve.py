@@ -23,6 +23,7 @@ from octavo.config.engine import EngineConfig
 from octavo.config.server import ServerConfig
 from octavo.engine.async_engine import AsyncLLM
 from octavo.engine.build import Engine
+from octavo.engine.loading import loaded
 from octavo.errors import ConfigError
 from octavo.foundation import env
 from octavo.server.app import build_app
@@ -34,7 +35,6 @@ Announce = Callable[[Engine, str], None]
 ReportProgress = Callable[[str, float], None]
 ABORT_GRACE_S = 1.0  # for aborted answers to say so before their connections are closed
 BACKLOG = 2048
-PROGRESS_EVERY_S = 0.2
 
 
 def serve(
@@ -165,20 +165,8 @@ class _Server:
             await asyncio.gather(serving, loading, ending, return_exceptions=True)
 
     async def _load(self, state: ServerState) -> None:
-        watcher = asyncio.ensure_future(self._watch_progress(state.engine))
-        try:
-            loaded = await state.engine.ready()
-        finally:
-            watcher.cancel()
-            await asyncio.gather(watcher, return_exceptions=True)
-        state.set_loaded(loaded)
-        self._announce(loaded, url_of(self._config, self._listener))
-
-    async def _watch_progress(self, engine: AsyncLLM) -> None:
-        """Show how loading goes on; its owner ends it."""
-        while True:
-            self._report(engine.load_progress.phase, engine.load_progress.share)
-            await asyncio.sleep(PROGRESS_EVERY_S)
+        state.set_loaded(await loaded(state.engine, self._report))
+        self._announce(state.loaded, url_of(self._config, self._listener))
 
     async def _serve_until(
         self, ending: asyncio.Future[None], serving: asyncio.Future[None], engine: AsyncLLM

@@ -15,7 +15,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from octavo.errors import OctavoError
 from octavo.outputs import CompletionOutput, RequestOutput
 from octavo.server.bodies import json_response
 from octavo.server.chunks import ChunkWriter, encode
@@ -102,17 +101,14 @@ class Answer:
         try:
             async with aclosing(self.generation.outputs()) as outputs:
                 async for number, output in outputs:
-                    if not has_begun:
-                        for chunk in self.first_chunks(writer):
-                            yield chunk
+                    news = [] if has_begun else self.first_chunks(writer)
+                    news += [self._chunk(writer, number, output, one) for one in output.outputs]
+                    for chunk in filter(None, news):
                         has_begun = True
-                    for choice in output.outputs:
-                        chunk = self._chunk(writer, number, output, choice)
-                        if chunk is not None:
-                            yield chunk
+                        yield chunk
             if shows_usage:
                 yield writer.usage(self.usage())
-        except OctavoError as error:
+        except Exception as error:  # border: the status is sent, so the error is an event
             if not has_begun:
                 raise
             yield event(encode(body_of(error)))
@@ -120,12 +116,13 @@ class Answer:
 
     def _chunk(
         self, writer: ChunkWriter, number: int, output: RequestOutput, choice: CompletionOutput
-    ) -> bytes | None:
+    ) -> bytes:
+        """A chunk; empty where a plain one would have no text."""
         continuous = bool(self._options.continuous_usage_stats)
         if choice.finish_reason is None and not continuous:
             chunk = self.plain_chunk(writer, number, choice)
             if chunk is not None:
-                return chunk if choice.text else None
+                return chunk if choice.text else b""
         shown = self.choice(number, output, choice)
         return writer.choice(shown, self.usage() if continuous else None)
 

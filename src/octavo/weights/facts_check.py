@@ -13,7 +13,11 @@ from octavo.errors import CorruptFileError
 
 logger = logging.getLogger(__name__)
 
-MAX_LAYERS = 4096  # a claim beyond it is a broken file, not a model
+# A claim beyond these is a broken file, not a model.
+MAX_LAYERS = 4096
+MAX_ROPE_THETA = 1e12
+MAX_ROPE_FACTOR = 1e6
+MIN_ROPE_FACTOR = 1e-6
 
 
 def check_facts(facts: ModelFacts, where: str) -> None:

@@ -63,17 +63,21 @@ class Fields:
         return self.integer(key, at_least=at_least, at_most=at_most) if key in self else None
 
     def number(
-        self, key: str, default: float | None = None, *, above: float | None = None
+        self,
+        key: str,
+        default: float | None = None,
+        *,
+        above: float = -math.inf,
+        at_most: float = math.inf,
     ) -> float:
-        """A finite number, greater than `above`."""
-        value = self._get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            self.refuse(key, f"must be a number, got {_shown(value)}")
-        return self._finite(key, value, above)
+        """A finite number within the limits."""
+        return self._checked(key, self._get(key, default), above, at_most)
 
-    def optional_number(self, key: str, *, above: float | None = None) -> float | None:
+    def optional_number(
+        self, key: str, *, above: float = -math.inf, at_most: float = math.inf
+    ) -> float | None:
         """The same, or None when the key is missing."""
-        return self.number(key, above=above) if key in self else None
+        return self.number(key, above=above, at_most=at_most) if key in self else None
 
     def flag(self, key: str, default: bool | None = None) -> bool:
         """True or false."""
@@ -100,14 +104,9 @@ class Fields:
             self.refuse(key, f"must be a list, got {_shown(value)}")
         return value
 
-    def numbers(self, key: str, *, above: float | None = None) -> tuple[float, ...]:
+    def numbers(self, key: str, *, above: float = -math.inf) -> tuple[float, ...]:
         """A list of finite numbers; empty when the key is missing."""
-        checked = []
-        for value in self.items(key):
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                self.refuse(key, f"must be a list of numbers, has {_shown(value)}")
-            checked.append(self._finite(key, value, above))
-        return tuple(checked)
+        return tuple(self._checked(key, value, above, math.inf) for value in self.items(key))
 
     def texts(self, key: str) -> list[str]:
         """A list of strings; empty when the key is missing."""
@@ -139,13 +138,17 @@ class Fields:
             raise CorruptFileError(f"{self.where}: the key {self._prefix}{key} is missing")
         return default
 
-    def _finite(self, key: str, value: float, above: float | None) -> float:
+    def _checked(self, key: str, value: object, above: float, at_most: float) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self.refuse(key, f"must be a number, got {_shown(value)}")
         if isinstance(value, int) and abs(value) > 2**63:
             self.refuse(key, "is too large")
         if not math.isfinite(value):
             self.refuse(key, f"must be a finite number, got {value}")
-        if above is not None and value <= above:
+        if value <= above:
             self.refuse(key, f"must be above {above:g}, got {value:g}")
+        if value > at_most:
+            self.refuse(key, f"must be at most {at_most:g}, got {value:g}")
         return float(value)
 
 

@@ -15,7 +15,14 @@ from typing import cast
 from octavo.config.model_facts import ModelFacts, RopeFacts, RopeScaling
 from octavo.errors import CorruptFileError, UnsupportedModelError
 from octavo.weights.checkpoint import TensorView, WeightType
-from octavo.weights.facts_check import MAX_LAYERS, check_facts, known_token_ids
+from octavo.weights.facts_check import (
+    MAX_LAYERS,
+    MAX_ROPE_FACTOR,
+    MAX_ROPE_THETA,
+    MIN_ROPE_FACTOR,
+    check_facts,
+    known_token_ids,
+)
 from octavo.weights.fields import Fields
 from octavo.weights.gguf_metadata import GgufMetadata
 from octavo.weights.gguf_names import ARCHITECTURES, GgufArchitecture
@@ -39,7 +46,6 @@ SAMPLING_KEYS = {
 }
 DTYPES = {WeightType.F32: "float32", WeightType.F16: "float16", WeightType.BF16: "bfloat16"}
 GEMMA3_27B_LAYERS = 62
-MAX_FACTOR = 1e6
 ROPE_DIVISORS = "rope_freqs.weight"
 
 
@@ -128,7 +134,7 @@ def _gemma3(facts: ModelFacts, keys: Fields) -> ModelFacts:
         attention_scale=query_size**-0.5,
         sliding_windows=_windows(keys, window, facts.num_layers),
         local_rope=RopeFacts(
-            theta=keys.number("rope.freq_base_swa", 10000.0, above=1.0),
+            theta=keys.number("rope.freq_base_swa", 10000.0, above=1.0, at_most=MAX_ROPE_THETA),
             rotary_dim=facts.rope.rotary_dim,
         ),
         embedding_scale=math.sqrt(facts.hidden_size),
@@ -164,16 +170,16 @@ def _rope(keys: Fields, head_dim: int, tensors: Mapping[str, TensorView]) -> Rop
     if kind not in ("none", "linear", "yarn"):
         message = f"{keys.where}: rope scaling {kind!r} is not supported"
         raise UnsupportedModelError(f"{message}. Supported in GGUF files: none, linear, yarn")
-    if not 1.0 <= factor <= MAX_FACTOR:
-        keys.refuse("rope.scaling.factor", f"must be from 1 to {MAX_FACTOR:g}, got {factor:g}")
+    if not 1.0 <= factor <= MAX_ROPE_FACTOR:
+        keys.refuse("rope.scaling.factor", f"must be from 1 to {MAX_ROPE_FACTOR:g}, got {factor:g}")
     scaling = "default" if kind == "none" else cast(RopeScaling, kind)
     attention_factor = None
-    own_factor = keys.number("rope.scaling.attn_factor", 1.0, above=0.0)
+    own_factor = _factor(keys, "rope.scaling.attn_factor", 1.0)
     if scaling == "yarn" and own_factor != 1.0:
         attention_factor = own_factor * (0.1 * math.log(factor) + 1.0)
     original = keys.integer("rope.scaling.original_context_length", 0)
     return RopeFacts(
-        theta=keys.number("rope.freq_base", 10000.0, above=1.0),
+        theta=keys.number("rope.freq_base", 10000.0, above=1.0, at_most=MAX_ROPE_THETA),
         rotary_dim=keys.integer("rope.dimension_count", head_dim, at_least=1),
         scaling=scaling,
         factor=factor if scaling != "default" else 1.0,
@@ -181,10 +187,14 @@ def _rope(keys: Fields, head_dim: int, tensors: Mapping[str, TensorView]) -> Rop
         if scaling == "yarn"
         else 0,
         attention_factor=attention_factor,
-        beta_fast=keys.number("rope.scaling.yarn_beta_fast", 32.0, above=0.0),
-        beta_slow=keys.number("rope.scaling.yarn_beta_slow", 1.0, above=0.0),
+        beta_fast=_factor(keys, "rope.scaling.yarn_beta_fast", 32.0),
+        beta_slow=_factor(keys, "rope.scaling.yarn_beta_slow", 1.0),
         inv_freq_divisors=_rope_divisors(tensors, keys.where),
     )
+
+
+def _factor(keys: Fields, key: str, default: float) -> float:
+    return keys.number(key, default, above=MIN_ROPE_FACTOR, at_most=MAX_ROPE_FACTOR)
 
 
 def _max_position(keys: Fields, rope: RopeFacts) -> int:

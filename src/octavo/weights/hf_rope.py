@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from octavo.config.model_facts import RopeFacts, RopeScaling
 from octavo.errors import UnsupportedModelError
+from octavo.weights.facts_check import MAX_ROPE_FACTOR, MAX_ROPE_THETA, MIN_ROPE_FACTOR
 from octavo.weights.fields import Fields
 
 LOCAL_THETA = 10000.0
-MAX_FACTOR = 1e6
 # Names of scalings over time -> ours.
 SCALINGS: dict[str, RopeScaling] = {
     "default": "default",
@@ -43,7 +43,7 @@ def rope_facts(config: Fields, head_dim: int, default_theta: float) -> RopeFacts
 def local_rope_facts(config: Fields, head_dim: int) -> RopeFacts:
     """Base of Gemma 3's window layers. A `rope_scaling` of the old form is not meant for them."""
     nested = _nested(config, WINDOW)
-    theta = config.number("rope_local_base_freq", LOCAL_THETA, above=1.0)
+    theta = config.number("rope_local_base_freq", LOCAL_THETA, above=1.0, at_most=MAX_ROPE_THETA)
     return _facts(nested or Fields({}, config.where), Fields({}, config.where), head_dim, theta)
 
 
@@ -81,12 +81,11 @@ def _facts(scaling: Fields, config: Fields, head_dim: int, default_theta: float)
         message = f"{scaling.where}: rope scaling {written!r} is not supported"
         raise UnsupportedModelError(f"{message}. Supported: {', '.join(SCALINGS)}")
     kind = SCALINGS[written]
-    share = scaling.number(
-        "partial_rotary_factor", config.number("partial_rotary_factor", 1.0), above=0.0
-    )
-    theta = scaling.number(
-        "rope_theta", config.number("rope_theta", default_theta, above=1.0), above=1.0
-    )
+    key = "partial_rotary_factor"
+    share = config.number(key, 1.0, above=0.0, at_most=1.0)
+    share = scaling.number(key, share, above=0.0, at_most=1.0)
+    theta = config.number("rope_theta", default_theta, above=1.0, at_most=MAX_ROPE_THETA)
+    theta = scaling.number("rope_theta", theta, above=1.0, at_most=MAX_ROPE_THETA)
     facts = RopeFacts(theta=theta, rotary_dim=int(head_dim * share))
     if kind == "default":
         return facts
@@ -97,17 +96,22 @@ def _facts(scaling: Fields, config: Fields, head_dim: int, default_theta: float)
         scaling=kind,
         factor=_factor(scaling, config, kind, original),
         original_max_position=original,
-        attention_factor=scaling.optional_number("attention_factor", above=0.0),
-        beta_fast=scaling.number("beta_fast", 32.0, above=0.0),
-        beta_slow=scaling.number("beta_slow", 1.0, above=0.0),
-        mscale=scaling.optional_number("mscale", above=0.0) or 0.0,
-        mscale_all_dim=scaling.optional_number("mscale_all_dim", above=0.0) or 0.0,
+        attention_factor=_optional_factor(scaling, "attention_factor"),
+        beta_fast=_optional_factor(scaling, "beta_fast") or 32.0,
+        beta_slow=_optional_factor(scaling, "beta_slow") or 1.0,
+        mscale=_optional_factor(scaling, "mscale") or 0.0,
+        mscale_all_dim=_optional_factor(scaling, "mscale_all_dim") or 0.0,
         truncate=scaling.flag("truncate", True),
-        low_freq_factor=scaling.number("low_freq_factor", 1.0, above=0.0),
-        high_freq_factor=scaling.number("high_freq_factor", 4.0, above=0.0),
-        short_factor=scaling.numbers("short_factor", above=0.0),
-        long_factor=scaling.numbers("long_factor", above=0.0),
+        low_freq_factor=_optional_factor(scaling, "low_freq_factor") or 1.0,
+        high_freq_factor=_optional_factor(scaling, "high_freq_factor") or 4.0,
+        short_factor=scaling.numbers("short_factor", above=MIN_ROPE_FACTOR),
+        long_factor=scaling.numbers("long_factor", above=MIN_ROPE_FACTOR),
     )
+
+
+def _optional_factor(scaling: Fields, key: str) -> float | None:
+    """A number that is multiplied or divided with: neither next to nothing nor endless."""
+    return scaling.optional_number(key, above=MIN_ROPE_FACTOR, at_most=MAX_ROPE_FACTOR)
 
 
 def _original_max_position(scaling: Fields, config: Fields, kind: RopeScaling) -> int:
@@ -127,7 +131,7 @@ def _factor(scaling: Fields, config: Fields, kind: RopeScaling, original: int) -
     """LongRoPE files may leave it out: then it is the ratio of the two contexts."""
     if kind == "longrope" and "factor" not in scaling and original:
         return max(config.integer("max_position_embeddings", original) / original, 1.0)
-    factor = scaling.number("factor")
-    if not 1.0 <= factor <= MAX_FACTOR:
-        scaling.refuse("factor", f"must be from 1 to {MAX_FACTOR:g}, got {factor:g}")
+    factor = scaling.number("factor", at_most=MAX_ROPE_FACTOR)
+    if factor < 1.0:
+        scaling.refuse("factor", f"must be at least 1, got {factor:g}")
     return factor

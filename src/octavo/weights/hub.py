@@ -15,7 +15,13 @@ from octavo.weights.durable import SPACE_ADVICE, is_disk_full, require_space
 from octavo.weights.gguf_checkpoint import part_names
 from octavo.weights.hf_config import facts_from_config
 from octavo.weights.hf_folder import CONFIG, INDEX, SINGLE, weight_files
-from octavo.weights.hub_cache import HubModel, choose_gguf, hub_cache_folder, is_offline
+from octavo.weights.hub_cache import (
+    HubModel,
+    cached_model,
+    choose_gguf,
+    hub_cache_folder,
+    is_offline,
+)
 from octavo.weights.json_file import read_fields
 from octavo.weights.progress import OnProgress, PullProgress
 
@@ -30,6 +36,9 @@ def download_model(
     Raises DownloadError that says what to try, UnsupportedModelError before any weight is fetched.
     """
     if is_offline():
+        cached = cached_model(model, revision)
+        if cached is not None:
+            return cached
         raise DownloadError(f"{model} is not in {hub_cache_folder()}, and HF_HUB_OFFLINE is set")
     try:
         import huggingface_hub  # noqa: PLC0415 - only when something is fetched

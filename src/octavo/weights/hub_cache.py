@@ -47,9 +47,7 @@ class HubModel:
 def parse_hub_model(text: str) -> HubModel | None:
     """What `text` means on the hub, None when it cannot be a hub name."""
     match = _HUB_ID.fullmatch(text)
-    if match is None or ".." in text:
-        return None
-    return HubModel(match[1], match[2], match[3])
+    return None if match is None else HubModel(match[1], match[2], match[3])
 
 
 def choose_gguf(model: HubModel, file_names: Iterable[str]) -> str:

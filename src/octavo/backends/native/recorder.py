@@ -56,11 +56,9 @@ class Recorder:
 
     def finish(self, result: Buffer) -> Recording:
         """Everything recorded so far, operations over tokens first."""
-        # The sort is stable, and nothing over tokens can depend on wanted rows.
-        ordered = sorted(
-            self._operations, key=lambda operation: operation.output.rows is Rows.WANTED
-        )
-        return Recording(tuple(ordered), result)
+        # Nothing over tokens can depend on wanted rows, and angles depend on nothing: at the front
+        # they need no barrier. The sort is stable.
+        return Recording(tuple(sorted(self._operations, key=_phase)), result)
 
     def embed(self, table: Embedding, *, scale: float = 1.0) -> Buffer:
         """See `ops.ops.Ops`."""
@@ -146,6 +144,12 @@ class Recorder:
         output = Value(rows, width)
         self._operations.append(Operation(kind, inputs, output))
         return whole(output)
+
+
+def _phase(operation: Operation) -> int:
+    if operation.output.rows is Rows.WANTED:
+        return 2
+    return 0 if isinstance(operation.kind, Angles) else 1
 
 
 def _id(weight: Embedding | Linear | Vector) -> int:

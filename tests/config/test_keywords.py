@@ -1,0 +1,116 @@
+"""Keyword arguments of LLM: one name per option, nothing passes unnoticed."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from octavo.config.engine import EngineConfig, ModelConfig
+from octavo.config.keywords import (
+    NO_EFFECT,
+    ONLY,
+    PARTS,
+    EngineOptions,
+    LLMOptions,
+    engine_config,
+)
+from octavo.errors import ConfigError
+
+FIELDS = {field.name for kind in PARTS.values() for field in fields(kind)}
+
+
+def test_every_field_of_the_configuration_has_a_typed_keyword() -> None:
+    """A new option reaches editors and type checkers, too."""
+    assert set(EngineOptions.__annotations__) == FIELDS - {"model"}
+    assert {field.name for field in fields(EngineConfig)} == set(PARTS)
+
+
+def test_every_accepted_name_of_vllm_has_a_typed_keyword() -> None:
+    """So that a carried-over script type-checks."""
+    own = set(LLMOptions.__annotations__) - set(EngineOptions.__annotations__)
+
+    assert own == NO_EFFECT.keys() | ONLY.keys()
+
+
+def test_options_reach_their_part() -> None:
+    """By name alone."""
+    config = engine_config(
+        {
+            "model": "m",
+            "max_model_len": 100,
+            "block_size": 16,
+            "gpu_memory_utilization": 1,
+            "max_num_seqs": 3,
+        }
+    )
+
+    assert (config.model.model, config.model.max_model_len) == ("m", 100)
+    assert (config.cache.block_size, config.cache.gpu_memory_utilization) == (16, 1.0)
+    assert config.scheduler.max_num_seqs == 3
+
+
+def test_none_means_the_default() -> None:
+    """For every option, as wrappers pass it on."""
+    assert engine_config(dict.fromkeys(FIELDS)) == EngineConfig()
+
+
+def test_the_context_may_be_auto() -> None:
+    """As on the command line."""
+    assert engine_config({"max_model_len": "auto"}).model == ModelConfig(max_model_len=-1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind"),
+    [
+        ("max_num_seqs", "64", "int"),
+        ("max_num_seqs", True, "int"),
+        ("max_model_len", 8.0, "int"),
+        ("gpu_memory_utilization", "0.9", "float"),
+        ("enable_prefix_caching", 1, "bool"),
+        ("tokenizer", 5, "str"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(name: str, value: Any, kind: str) -> None:
+    """The message says which type it should have."""
+    with pytest.raises(ConfigError, match=f"{name} must be of type {kind}, got"):
+        engine_config({name: value})
+
+
+def test_a_value_out_of_range_is_refused() -> None:
+    """By the checks of the configuration itself."""
+    with pytest.raises(ConfigError, match="max-num-seqs must be at least 1"):
+        engine_config({"max_num_seqs": 0})
+
+
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
+    """A typing error does not silently leave a default."""
+    with pytest.raises(ConfigError, match=r"'max_model_length'\. Did you mean max_model_len\?"):
+        engine_config({"max_model_length": 5})
+    with pytest.raises(ConfigError, match=r"Known: .*block_size"):
+        engine_config({"zzzz": 5})
+
+
+@pytest.mark.parametrize("name", sorted(ONLY))
+def test_a_name_of_vllm_is_accepted_where_it_asks_for_nothing(name: str) -> None:
+    """Any other value is refused by name."""
+    for value in ONLY[name]:
+        engine_config({name: value})
+
+    with pytest.raises(ConfigError, match=f"{name}='other' is not supported; only"):
+        engine_config({name: "other"})
+
+
+@pytest.mark.parametrize("name", sorted(NO_EFFECT))
+def test_a_name_without_effect_is_explained_in_the_log(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only when it was switched on."""
+    with caplog.at_level(logging.INFO):
+        engine_config({name: False})
+        assert caplog.messages == []
+        engine_config({name: True})
+
+    assert caplog.messages == [f"{name} has no effect: {NO_EFFECT[name]}"]

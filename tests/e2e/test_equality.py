@@ -1,0 +1,134 @@
+"""The permanent equality test: machinery never changes an answer.
+
+Alone = batched = chunked = warm prefix cache = preempted: the same tokens, on the real default
+model, greedy and with a seeded draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from octavo import LLM, SamplingParams
+from tests.support.data import smollm2_path
+
+NUM_PROMPTS = 24
+NEW_TOKENS = 20
+BLOCK_SIZE = 16
+Answers = list[list[int]]
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=NEW_TOKENS, ignore_eos=True)
+SAMPLED = SamplingParams(temperature=0.8, seed=1234, max_tokens=NEW_TOKENS, ignore_eos=True)
+STORY = (
+    "Mira kept a small shop at the corner of the old harbour and every morning she swept the step "
+    "before the fishermen came in for rope and lamps and news of the night "
+)
+
+
+def prompts() -> list[str]:
+    """24 prompts from a few to about 300 tokens; every third shares its beginning with another."""
+    words = (STORY * 10).split()
+    made = []
+    for number in range(NUM_PROMPTS):
+        start = 0 if number % 3 == 0 else number
+        made.append(" ".join(words[start : start + 3 + 11 * number]))
+    return made
+
+
+def answers(llm: LLM, params: SamplingParams) -> Answers:
+    """The tokens of all prompts in one batch."""
+    outputs = llm.generate(prompts(), params, use_tqdm=False)
+    return [output.outputs[0].token_ids for output in outputs]
+
+
+def make(**options: Any) -> LLM:
+    """The default model with the default KV type."""
+    defaults: dict[str, Any] = {"block_size": BLOCK_SIZE, "max_model_len": 512}
+    return LLM(model=str(smollm2_path()), **(defaults | options))
+
+
+@pytest.fixture(scope="module")
+def alone() -> Iterator[dict[str, Answers]]:
+    """Each prompt by itself, without a prefix cache: what the others are compared with."""
+    with make(enable_prefix_caching=False) as llm:
+        yield {
+            name: [
+                llm.generate(prompt, params, use_tqdm=False)[0].outputs[0].token_ids
+                for prompt in prompts()
+            ]
+            for name, params in (("greedy", GREEDY), ("sampled", SAMPLED))
+        }
+
+
+PARAMS = pytest.mark.parametrize(
+    ("name", "params"), [("greedy", GREEDY), ("sampled", SAMPLED)], ids=["greedy", "sampled"]
+)
+
+
+@PARAMS
+def test_a_batch_gives_the_answers_of_requests_alone(
+    alone: dict[str, Answers], name: str, params: SamplingParams
+) -> None:
+    """24 requests of mixed lengths in one batch."""
+    with make(enable_prefix_caching=False) as llm:
+        assert answers(llm, params) == alone[name]
+
+
+@PARAMS
+def test_chunked_prefill_changes_nothing(
+    alone: dict[str, Answers], name: str, params: SamplingParams
+) -> None:
+    """A budget of 32 tokens cuts nearly every prompt, beside running decodes."""
+    with make(enable_prefix_caching=False, max_num_batched_tokens=32) as llm:
+        assert answers(llm, params) == alone[name]
+
+
+@PARAMS
+def test_a_warm_prefix_cache_changes_nothing(
+    alone: dict[str, Answers], name: str, params: SamplingParams
+) -> None:
+    """The second run finds the blocks of the first, and shared beginnings of its own."""
+    with make() as llm:
+        cold = answers(llm, params)
+        before = llm.llm_engine.stats().prefix_hit_tokens
+        warm = answers(llm, params)
+        hits = llm.llm_engine.stats().prefix_hit_tokens - before
+
+    assert cold == alone[name]
+    assert warm == alone[name]
+    assert hits > 1000
+
+
+@PARAMS
+def test_preemption_changes_nothing(
+    alone: dict[str, Answers], name: str, params: SamplingParams
+) -> None:
+    """A pool for a quarter of what the batch needs at once; some requests are recomputed."""
+    with make(enable_prefix_caching=False) as llm:
+        tokenizer = llm.get_tokenizer()
+        tokens = sum(len(tokenizer.encode(prompt)) + NEW_TOKENS for prompt in prompts())
+    pool = max(tokens // BLOCK_SIZE // 4, 512 // BLOCK_SIZE)
+    with make(num_gpu_blocks_override=pool) as llm:
+        found = answers(llm, params)
+        num_preemptions = llm.llm_engine.stats().num_preemptions
+
+    assert num_preemptions > 0
+    assert found == alone[name]
+
+
+def test_the_number_of_threads_changes_nothing(alone: dict[str, Answers]) -> None:
+    """One thread and three give the bits of the default."""
+    for threads in (1, 3):
+        with make(threads=threads) as llm:
+            assert answers(llm, GREEDY) == alone["greedy"]
+
+
+def test_two_engines_in_one_process_do_not_know_each_other(alone: dict[str, Answers]) -> None:
+    """Interleaved use of two engines gives both the answers of one."""
+    with make() as one, make(max_num_batched_tokens=64) as two:
+        first, second = answers(one, GREEDY), answers(two, GREEDY)
+        again = answers(one, GREEDY)
+
+    assert first == second == again == alone["greedy"]

@@ -1,0 +1,26 @@
+"""The table of architectures."""
+
+from __future__ import annotations
+
+import pytest
+
+from octavo.errors import UnsupportedModelError
+from octavo.models.registry import ARCHITECTURES, model_class
+from octavo.weights.gguf_names import ARCHITECTURES as GGUF_ARCHITECTURES
+from octavo.weights.hf_config import SUPPORTED_ARCHITECTURES
+
+
+def test_every_architecture_that_can_be_read_can_be_computed() -> None:
+    """The readers of both kinds of files promise nothing that has no model."""
+    from_gguf = {architecture.hf_name for architecture in GGUF_ARCHITECTURES.values()}
+
+    assert set(ARCHITECTURES) == SUPPORTED_ARCHITECTURES | from_gguf
+    assert all(callable(model_class(name)) for name in ARCHITECTURES)
+
+
+def test_an_unknown_architecture_is_refused_with_the_known_ones() -> None:
+    """The message names the nearest as well."""
+    with pytest.raises(
+        UnsupportedModelError, match=r"LlamaForCausalM.*mean.*LlamaForCausalLM.*Qwen3"
+    ):
+        model_class("LlamaForCausalM")
