@@ -87,7 +87,7 @@ def test_a_wrong_prompt_in_a_list_is_named_and_nothing_starts() -> None:
 
     assert caught.value.param == "prompt"
     assert llm.llm_engine.engine.core.stats().num_steps == 0
-    with pytest.raises(InvalidRequestError, match="^prompt must not be empty"):
+    with pytest.raises(InvalidRequestError, match=r"^prompt must not be empty"):
         quiet(llm, "")
 
 
@@ -236,9 +236,10 @@ def test_a_wrong_message_is_refused_by_its_place() -> None:
         llm.chat(wrong)
     with pytest.raises(InvalidRequestError, match=r"^conversation 1: messages\[0\]\.content"):
         llm.chat([ONE, wrong])
-    for nothing in ([], "Hi", None):
+    nothings: list[Any] = [[], "Hi", None]
+    for nothing in nothings:
         with pytest.raises(InvalidRequestError, match="messages must"):
-            llm.chat(nothing)  # type: ignore[arg-type]
+            llm.chat(nothing)
     with pytest.raises(InvalidRequestError, match="chat_template_content_format must be"):
         llm.chat(ONE, chat_template_content_format="xml")  # type: ignore[arg-type]
 

@@ -56,6 +56,15 @@ def run_fresh(code: str) -> str:
     return run.stdout.strip()
 
 
+def test_the_package_can_be_run() -> None:
+    """`python -m octavo` is the command."""
+    run = subprocess.run(
+        [sys.executable, "-m", "octavo", "--version"], capture_output=True, text=True, check=True
+    )
+
+    assert octavo.__version__ in run.stdout
+
+
 def test_importing_octavo_imports_nothing_else() -> None:
     """A script that only asks for the version starts at once."""
     code = (

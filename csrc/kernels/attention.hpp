@@ -65,7 +65,7 @@ class AttentionTile {
       : args_(args),
         head_dim_(args.kv.head_dim),
         alignment_(args.kv.block_size % W::kLanes == 0 ? W::kLanes / kKeyGroup : 1),
-        tile_groups_(least(kTileFloats / head_dim_ / kKeyGroup, 8) / alignment_ * alignment_) {}
+        tile_groups_(least(kTileFloats / head_dim_ / kKeyGroup, W::kLanes) / alignment_ * alignment_) {}
 
   // `following` is what this thread computes afterwards, or `share` itself.
   void run(const AttentionShare& share, const AttentionShare& following) {

@@ -47,18 +47,15 @@ OCTAVO_INLINE void prefetch(const Number* p) {
   for (int i = 0; i < count; i += kLineNumbers) __builtin_prefetch(p + i, 0, 2);
 }
 
-// Registers decide how many queries and vectors fit into one block of products; every key vector that
-// is loaded (and widened) serves all of them.
+// Vectors of keys or dimensions in a block of products. Every vector that is loaded (and widened) serves
+// all queries; the sums must fit into registers (16, or 32 where vectors are wide) and be at least
+// eight, because a chain of multiply-adds waits four cycles for each link and two start in a cycle.
 template <class W>
-constexpr int64_t block_vectors(int64_t num_queries) {
-  constexpr bool kManyRegisters = W::kLanes > 8;
-  switch (num_queries) {
-    case 1: return 8;
-    case 2: return kManyRegisters ? 8 : 4;
-    case 3: return kManyRegisters ? 8 : 4;
-    case 4: return kManyRegisters ? 4 : 2;
-    default: return kManyRegisters ? 4 : 2;
-  }
+constexpr int block_vectors(int num_queries) {
+  constexpr bool kIsWide = W::kLanes > 8;
+  if (num_queries == 1) return 8;
+  if (num_queries <= 3) return 4;
+  return kIsWide ? 4 : 2;
 }
 
 constexpr int64_t kMostQueries = 6;  // in one block of products
@@ -113,7 +110,7 @@ OCTAVO_INLINE void score_block(const float* q, int64_t head_dim, int64_t stride,
 template <class W, class Store, int kQueries, bool kPrefetch>
 void score_groups(const float* q, int64_t head_dim,
                   const ChunkMap<typename Store::Number>& map, KeyRange groups, float* scores) {
-  constexpr int64_t kVectors = block_vectors<W>(kQueries);
+  constexpr int kVectors = block_vectors<W>(kQueries);
   constexpr int64_t kStep = W::kLanes / kKeyGroup;
   for (int64_t group = groups.begin; group < groups.end; group += kVectors * kStep) {
     const int64_t num_vectors = least((groups.end - group) / kStep, kVectors);
@@ -123,12 +120,12 @@ void score_groups(const float* q, int64_t head_dim,
   }
 }
 
-// out[i][d] = sum over keys [begin, end) of weights[i][key] * values[key][d] for kVectors vectors of
+// out[i][d] = sum over `keys` of weights[i][key] * values[key][d] for kVectors vectors of
 // dimensions from `dim` on (or the last `rest` dimensions). `continues`: the chains start from `out`.
 template <class W, class Store, int kQueries, int kVectors, bool kPrefetch, bool kWhole = true>
 OCTAVO_INLINE void value_block(const float* weights, const ChunkMap<typename Store::Number>& map,
-                               int64_t begin, int64_t end, int64_t head_dim, int64_t dim,
-                               bool continues, float* out, int64_t rest = 0) {
+                               KeyRange keys, int64_t head_dim, int64_t dim, bool continues,
+                               float* out, int64_t rest = 0) {
   using Floats = typename W::Floats;
   const auto load_out = [rest](const float* p) {
     if constexpr (kWhole) return W::load(p);
@@ -142,9 +139,9 @@ OCTAVO_INLINE void value_block(const float* weights, const ChunkMap<typename Sto
       sums[i][v] = continues ? load_out(out + i * head_dim + dim + v * W::kLanes) : W::zero();
     }
   }
-  for (int64_t group = begin / kKeyGroup; group * kKeyGroup < end; ++group) {
-    const int64_t first = greatest(group * kKeyGroup, begin);
-    const int64_t last = least((group + 1) * kKeyGroup, end);
+  for (int64_t group = keys.begin / kKeyGroup; group * kKeyGroup < keys.end; ++group) {
+    const int64_t first = greatest(group * kKeyGroup, keys.begin);
+    const int64_t last = least((group + 1) * kKeyGroup, keys.end);
     const int64_t offset = (first - group * kKeyGroup) * head_dim + dim;
     const auto* value = map.values[group] + offset;
     const auto* later = kPrefetch ? map.later_keys[group] + offset : value;
@@ -174,31 +171,39 @@ OCTAVO_INLINE void value_block(const float* weights, const ChunkMap<typename Sto
   }
 }
 
+// Outputs from dimension `d` on, kVectors vectors at a time and the rest in smaller blocks; returns the
+// first dimension that is left.
+template <class W, class Store, int kQueries, int kVectors, bool kPrefetch>
+OCTAVO_INLINE int64_t weigh_vectors(const float* weights, int64_t head_dim,
+                                    const ChunkMap<typename Store::Number>& map, KeyRange keys,
+                                    bool continues, int64_t d, float* out) {
+  for (; d + kVectors * W::kLanes <= head_dim; d += kVectors * W::kLanes) {
+    value_block<W, Store, kQueries, kVectors, kPrefetch>(weights, map, keys, head_dim, d, continues,
+                                                         out);
+  }
+  if constexpr (kVectors > 1) {
+    return weigh_vectors<W, Store, kQueries, kVectors / 2, kPrefetch>(weights, head_dim, map, keys,
+                                                                      continues, d, out);
+  }
+  return d;
+}
+
 // The outputs of kQueries queries, all dimensions.
 template <class V, KvType type, int kQueries, bool kPrefetch>
 void weigh_values(const float* weights, int64_t head_dim,
                   const ChunkMap<typename Stored<V, type>::Number>& map, KeyRange keys,
                   bool continues, float* out) {
   using W = typename V::Wide;
-  using StoredWide = Stored<W, type>;
-  using StoredNarrow = Stored<V, type>;
-  constexpr int64_t kVectors = block_vectors<W>(kQueries);
-  int64_t d = 0;
-  for (; d + kVectors * W::kLanes <= head_dim; d += kVectors * W::kLanes) {
-    value_block<W, StoredWide, kQueries, kVectors, kPrefetch>(weights, map, keys.begin, keys.end,
-                                                   head_dim, d, continues, out);
-  }
-  for (; d + 2 * W::kLanes <= head_dim; d += 2 * W::kLanes) {
-    value_block<W, StoredWide, kQueries, 2, kPrefetch>(weights, map, keys.begin, keys.end, head_dim, d,
-                                            continues, out);
-  }
-  for (; d + V::kLanes <= head_dim; d += V::kLanes) {
-    value_block<V, StoredNarrow, kQueries, 1, kPrefetch>(weights, map, keys.begin, keys.end, head_dim,
-                                              d, continues, out);
+  using Store = Stored<V, type>;
+  int64_t d = weigh_vectors<W, Stored<W, type>, kQueries, block_vectors<W>(kQueries), kPrefetch>(
+      weights, head_dim, map, keys, continues, 0, out);
+  if (V::kLanes < W::kLanes && d + V::kLanes <= head_dim) {
+    value_block<V, Store, kQueries, 1, kPrefetch>(weights, map, keys, head_dim, d, continues, out);
+    d += V::kLanes;
   }
   if (d == head_dim) return;
-  value_block<V, StoredNarrow, kQueries, 1, kPrefetch, false>(weights, map, keys.begin, keys.end,
-                                                   head_dim, d, continues, out, head_dim - d);
+  value_block<V, Store, kQueries, 1, kPrefetch, false>(weights, map, keys, head_dim, d, continues,
+                                                       out, head_dim - d);
 }
 
 // From scores to exp(score - max) for keys [begin, end) of a chunk, in place; neighbours in the same

@@ -21,7 +21,7 @@
 namespace octavo {
 namespace {
 
-constexpr int64_t kScratchColumns = 192;  // of a scratch panel
+constexpr int64_t kScratchColumns = 256;  // of a scratch panel
 constexpr int kTileWides = 2;              // of a tile that reads a scratch panel
 constexpr int64_t kTokenBlock = 96;        // tokens whose activations stay in the cache meanwhile
 constexpr int64_t kPrefetchBytes = 2048;   // how far ahead of a stream of weights memory is asked for

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from datetime import datetime
 from typing import Any
@@ -162,6 +164,15 @@ def test_what_is_no_template_is_a_corrupt_file(source: str, word: str) -> None:
     """The fault is in the model's file, and is found at the first use or by prepare()."""
     with pytest.raises(CorruptFileError, match=word):
         ChatTemplate(source, {}).prepare()
+
+
+def test_jinja_is_imported_with_the_first_template_only() -> None:
+    """It takes longer than everything else in this package."""
+    program = (
+        "import sys; import octavo.chat.template as t; template = t.ChatTemplate('x', {});"
+        "assert 'jinja2' not in sys.modules; template.prepare(); assert 'jinja2' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_threads_render_at_the_same_time() -> None:

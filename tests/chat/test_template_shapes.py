@@ -12,9 +12,10 @@ from transformers.utils import chat_template_utils  # noqa: TID251 - the oracle
 
 from octavo.chat.template import ChatTemplate
 from octavo.errors import InvalidRequestError
+from octavo.text.gguf_tokenizer import tokenizer_from_gguf
 from octavo.weights.gguf_reader import read_gguf
 from tests.support.chat_templates import SHAPES
-from tests.support.data import smollm2_path
+from tests.support.data import reference, smollm2_path
 
 SPECIALS = {"bos_token": "<s>", "eos_token": "</s>"}
 NOW = datetime(2024, 7, 26, 12, 30)
@@ -135,6 +136,19 @@ def test_a_message_is_continued_as_in_transformers(
     as_parts = template.content_format == "openai"
     expected = transformers_text(sources[shape], messages, as_parts, **options)
     assert template.render(messages, **options) == expected
+
+
+def test_chats_of_the_golden_outputs_have_their_recorded_ids(sources: Mapping[str, str]) -> None:
+    """From messages to tokens, as transformers has it for the real model."""
+    tokenizer = tokenizer_from_gguf(read_gguf(smollm2_path()).metadata)
+    template = ChatTemplate(sources["smollm2"], tokenizer.special_tokens)
+    chats = [
+        entry for entry in reference("smollm2-135m-instruct-q4_1")["entries"] if "messages" in entry
+    ]
+    assert chats
+    for entry in chats:
+        text = template.render(entry["messages"])
+        assert tokenizer.encode(text, add_special_tokens=False) == entry["prompt_token_ids"]
 
 
 def test_variables_of_the_request_reach_the_template(sources: Mapping[str, str]) -> None:

@@ -92,9 +92,9 @@ def test_a_warm_prefix_cache_changes_nothing(
     """The second run finds the blocks of the first, and shared beginnings of its own."""
     with make() as llm:
         cold = answers(llm, params)
-        before = llm.llm_engine.stats().prefix_hit_tokens
+        before = llm.llm_engine.engine.core.stats().prefix_hit_tokens
         warm = answers(llm, params)
-        hits = llm.llm_engine.stats().prefix_hit_tokens - before
+        hits = llm.llm_engine.engine.core.stats().prefix_hit_tokens - before
 
     assert cold == alone[name]
     assert warm == alone[name]
@@ -112,7 +112,7 @@ def test_preemption_changes_nothing(
     pool = max(tokens // BLOCK_SIZE // 4, 512 // BLOCK_SIZE)
     with make(num_gpu_blocks_override=pool) as llm:
         found = answers(llm, params)
-        num_preemptions = llm.llm_engine.stats().num_preemptions
+        num_preemptions = llm.llm_engine.engine.core.stats().num_preemptions
 
     assert num_preemptions > 0
     assert found == alone[name]

@@ -347,7 +347,7 @@ async def test_a_step_that_takes_minutes_is_unhealthy() -> None:
     clock.advance(1.0)
     await engine.check_health()
     clock.advance(STALLED_AFTER_S)
-    with pytest.raises(EngineDeadError, match="a step has been running for 121 s"):
+    with pytest.raises(EngineDeadError, match="a step has been running for 601 s"):
         await engine.check_health()
 
     gate.open()

@@ -15,6 +15,7 @@ from octavo.contracts.step import StepPlan
 from octavo.engine.core import EngineCore
 from octavo.engine.detached import EngineListener, EngineThread
 from octavo.errors import EngineDeadError, ModelFileError
+from octavo.executor.base import ReportProgress
 from octavo.executor.scripted import ScriptedExecutor
 from octavo.foundation.clock import SystemClock
 from tests.support.builders import make_request
@@ -179,6 +180,26 @@ def test_death_is_reported_once_and_answers_every_call(rig: Rig) -> None:
             call.result(WAIT_S)
     rig.thread.stop()
     assert [str(death) for death in rig.deaths] == ["no device"]
+
+
+def test_loading_can_be_given_up() -> None:
+    """At the next report of progress; nobody waits for a model that is not wanted any more."""
+    is_asked = threading.Event()
+
+    def build(report: ReportProgress) -> Any:
+        for percent in range(100):
+            report("weights", percent / 100)
+            is_asked.wait(WAIT_S)
+        raise AssertionError("it loaded to the end")
+
+    ignore = EngineListener(lambda phase, share: None, lambda deltas: None, lambda error: None)
+    thread = EngineThread(build, ignore, SystemClock())
+    thread.request_stop()
+    is_asked.set()
+
+    with pytest.raises(EngineDeadError, match="stopped while it was loading"):
+        thread.loaded.result(WAIT_S)
+    thread.stop()
 
 
 def test_what_loading_raises_reaches_whoever_waits() -> None:

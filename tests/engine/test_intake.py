@@ -156,6 +156,16 @@ def test_a_prompt_that_fills_the_context_is_refused_with_the_numbers() -> None:
     assert caught.value.param == "prompt"
 
 
+def test_a_hopelessly_long_text_is_refused_before_it_is_tokenised() -> None:
+    """No known token has more than 256 characters."""
+    intake = make_intake(max_model_len=20)
+
+    with pytest.raises(PromptTooLongError, match=r"context length is 20 .* 5121 characters"):
+        intake.encode("x" * 5121)
+    with pytest.raises(PromptTooLongError, match="but the prompt has 5120 and"):
+        intake.encode("x" * 5120)
+
+
 def test_an_answer_beyond_the_context_is_refused_with_the_largest_that_fits() -> None:
     """Nothing is cut silently."""
     with pytest.raises(PromptTooLongError) as caught:

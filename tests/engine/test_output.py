@@ -399,6 +399,18 @@ def test_prompt_logprobs_begin_with_none() -> None:
     assert [list(entry) for entry in output.prompt_logprobs[1:] if entry] == [[6, 7], [8, 7]]
 
 
+def test_prompt_logprobs_are_in_every_output() -> None:
+    """Decoded once; also in a stream of deltas, where each choice may begin later."""
+    rig = Rig(SamplingParams(prompt_logprobs=1, output_kind=DELTA), prompt=[5, 6])
+    first = rig.push(9, prompt_logprobs=logprobs_for([6]))
+    second = rig.push(10)
+
+    assert first is not None
+    assert second is not None
+    assert first.prompt_logprobs is not None
+    assert first.prompt_logprobs is second.prompt_logprobs
+
+
 # ---- several choices
 
 

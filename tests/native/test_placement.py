@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo._native import Rows
-from octavo.backends.native.operations import Add, Recording, Value, whole
+from octavo.backends.native.operations import Add, Buffer, Recording, Value, whole
 from octavo.backends.native.passes import optimise
 from octavo.backends.native.placement import Placement, StepSize, place
 from octavo.backends.native.recorder import Recorder
@@ -141,6 +142,29 @@ def test_a_sum_may_be_written_over_its_second_input() -> None:
 
     assert placement.places[dies.value] == placement.places[total.value]
     assert placement.places[kept.value] != placement.places[total.value]
+
+
+def test_a_result_is_not_written_over_columns_that_its_own_operation_still_reads() -> None:
+    """Shifted columns of the same value: element i would be gone before it is read as i - 2."""
+    recorder = Recorder()
+    x = recorder.embed(Embedding(10, WIDTH, 0))
+    total = recorder.add(Buffer(x.value, 0, 16), Buffer(x.value, 2, 16))
+    placement = place(recorder.finish(recorder.wanted_rows(total)), SIZE)
+
+    assert placement.places[x.value][0] is not placement.places[total.value][0]
+
+
+@pytest.mark.parametrize("crossing", ["k", "v"])
+def test_keys_and_values_that_come_from_other_threads_are_waited_for(crossing: str) -> None:
+    """Attention stores them row by row before its threads meet for the first time."""
+    recorder = Recorder()
+    x = recorder.embed(Embedding(10, WIDTH, 0))
+    product = recorder.linear(x, linear(WIDTH))
+    k, v = (product, x) if crossing == "k" else (x, product)
+    attended = recorder.attention(x, k, v, AttentionSpec(0, 1, 1, WIDTH, 1.0))
+    placement = place(recorder.finish(recorder.wanted_rows(attended)), SIZE)
+
+    assert ("Attend", True) in barriers_of(placement)
 
 
 def test_rows_start_at_cache_lines_and_avoid_multiples_of_a_page() -> None:

@@ -24,6 +24,7 @@ class StubHub:
     url: str = ""
     commit: str = COMMIT
     is_gated: bool = False
+    sizes: dict[str, int] = field(default_factory=dict)  # what it claims instead of the truth
     fetched: list[str] = field(default_factory=list)  # files whose content was sent
     tokens: set[str | None] = field(default_factory=set)
 
@@ -66,7 +67,9 @@ class _Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         api = f"/api/models/{REPOSITORY}"
         if path in (api, f"{api}/revision/main", f"{api}/revision/{hub.commit}"):
-            siblings = [{"rfilename": n, "size": len(c)} for n, c in hub.files.items()]
+            siblings = [
+                {"rfilename": n, "size": hub.sizes.get(n, len(c))} for n, c in hub.files.items()
+            ]
             info = {"id": REPOSITORY, "sha": hub.commit, "siblings": siblings}
             content = json.dumps(info).encode()
             self._send(content, {"Content-Type": "application/json"}, with_body)

@@ -21,7 +21,8 @@ from transformers import PreTrainedModel
 
 from octavo.weights.checkpoint import WeightType
 from tests.support.random_weights import random_rows
-from tests.support.tiny_models import BOS, EOS, PAD, tiny_tokenizer
+from tests.support.tiny_models import BOS, EOS, VOCAB_SIZE
+from tests.support.tiny_tokenizer import tiny_library
 
 _ARCHITECTURES = {
     "llama": gguf.MODEL_ARCH.LLAMA,
@@ -181,29 +182,25 @@ def _llama3_divisors(rope: Mapping[str, float], head_dim: int) -> np.ndarray[Any
 
 
 def _add_vocabulary(writer: gguf.GGUFWriter) -> None:
-    """The tiny byte-level BPE, in the words that GGUF has for GPT-2's kind of tokenizer."""
-    tokenizer = tiny_tokenizer()
-    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
-    tokens = [token for token, _ in vocabulary]
-    special = {BOS, EOS, PAD}
-    types = [
-        gguf.TokenType.CONTROL if i in special else gguf.TokenType.NORMAL for _, i in vocabulary
-    ]
-    model = _bpe_model(tokenizer)
+    """The tiny byte-level BPE, in the words that GGUF has for GPT-2's kind of tokenizer.
+
+    Rows of the table without a token get a name each, as the converter does it.
+    """
+    library = tiny_library()
+    by_id = {token_id: token for token, token_id in library.get_vocab().items()}
+    tokens = [by_id.get(i, f"[PAD{i}]") for i in range(VOCAB_SIZE)]
+    kinds = dict.fromkeys(range(VOCAB_SIZE), gguf.TokenType.UNUSED)
+    kinds |= dict.fromkeys(by_id, gguf.TokenType.NORMAL)
+    kinds |= dict.fromkeys(library.get_added_tokens_decoder(), gguf.TokenType.CONTROL)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
-    writer.add_token_types(types)
-    writer.add_token_merges([" ".join(pair) for pair in model["merges"]])
+    writer.add_token_types(list(kinds.values()))
+    merges = json.loads(library.to_str())["model"]["merges"]
+    writer.add_token_merges([" ".join(pair) for pair in merges])
     writer.add_bos_token_id(BOS)
     writer.add_eos_token_id(EOS)
-    writer.add_pad_token_id(PAD)
     writer.add_add_bos_token(False)
-
-
-def _bpe_model(tokenizer: Any) -> dict[str, Any]:
-    model: dict[str, Any] = json.loads(tokenizer.to_str())["model"]
-    return model
 
 
 def _head_dim(config: Any) -> int:

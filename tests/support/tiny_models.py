@@ -8,13 +8,11 @@ of the arithmetic shows in the logits; `save_folder` writes what Hugging Face's 
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import tokenizers
 import torch
 from transformers import (
     Gemma3Config,
@@ -33,8 +31,10 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-VOCAB_SIZE = 299  # not a multiple of 8, nor of anything else
-BOS, EOS, PAD = 0, 1, 2
+from tests.support.tiny_tokenizer import END, START, tiny_id, tiny_library
+
+VOCAB_SIZE = 403  # rows of the table: more than there are tokens, and not a multiple of 8
+BOS, EOS = tiny_id(START), tiny_id(END)
 PROMPT = tuple((7 * i * i + 3 * i + 11) % VOCAB_SIZE for i in range(43))
 
 _SIZES: dict[str, Any] = {
@@ -47,7 +47,7 @@ _SIZES: dict[str, Any] = {
     "max_position_embeddings": 256,
     "bos_token_id": BOS,
     "eos_token_id": EOS,
-    "pad_token_id": PAD,
+    "pad_token_id": EOS,
 }
 
 
@@ -205,34 +205,8 @@ def save_folder(oracle: PreTrainedModel, name: str, folder: Path) -> None:
     model: Any = copy.deepcopy(oracle)
     model.to(case.dtype).save_pretrained(folder, max_shard_size=case.shard_size)
     make_tokenizer: Any = PreTrainedTokenizerFast
-    tokenizer = make_tokenizer(
-        tokenizer_object=tiny_tokenizer(), bos_token="<s>", eos_token="</s>", pad_token="<pad>"
-    )
+    tokenizer = make_tokenizer(tokenizer_object=tiny_library(), bos_token=START, eos_token=END)
     tokenizer.save_pretrained(folder)
-
-
-@functools.cache
-def tiny_tokenizer() -> tokenizers.Tokenizer:
-    """A byte-level BPE with VOCAB_SIZE entries, trained on a few sentences."""
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=VOCAB_SIZE,
-        special_tokens=["<s>", "</s>", "<pad>"],
-        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(_SENTENCES, trainer)
-    assert tokenizer.get_vocab_size() == VOCAB_SIZE, tokenizer.get_vocab_size()
-    return tokenizer
-
-
-_SENTENCES = (
-    "An octavo is a sheet folded into eight leaves.",
-    "The sheet is folded three times and the leaves are cut along the folds.",
-    "The reader of the octavo turns the leaves one after the other.",
-)
 
 
 @torch.no_grad()

@@ -419,12 +419,17 @@ def test_other_kinds_of_layers_and_of_attention_are_refused() -> None:
         facts(GEMMA3, layer_types=["sliding_attention", "full_attention"])
 
 
-KEYS = (*LLAMA, *GEMMA3, "head_dim", "num_key_value_heads", "rope_theta", "rms_norm_eps", "dtype")
-KEYS += ("sliding_window_pattern", "layer_types", "use_sliding_window", "max_window_layers")
-KEYS += ("partial_rotary_factor", "original_max_position_embeddings", "query_pre_attn_scalar")
-ROPE_KEYS = ("rope_type", "type", "factor", "original_max_position_embeddings", "beta_fast")
-ROPE_KEYS += ("beta_slow", "mscale", "mscale_all_dim", "truncate", "short_factor", "long_factor")
-ROPE_KEYS += ("low_freq_factor", "high_freq_factor", "attention_factor", "full_attention")
+OTHER_KEYS = """
+    head_dim num_key_value_heads rope_theta rms_norm_eps dtype sliding_window_pattern layer_types
+    use_sliding_window max_window_layers partial_rotary_factor original_max_position_embeddings
+    query_pre_attn_scalar
+"""
+KEYS = [*LLAMA, *GEMMA3, *OTHER_KEYS.split()]
+OTHER_ROPE_KEYS = """
+    type original_max_position_embeddings beta_fast beta_slow mscale mscale_all_dim truncate
+    short_factor long_factor low_freq_factor high_freq_factor attention_factor full_attention
+"""
+ROPE_KEYS = ["rope_type", "factor", *OTHER_ROPE_KEYS.split()]
 odd = st.one_of(
     st.none(),
     st.booleans(),

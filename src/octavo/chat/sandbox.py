@@ -63,16 +63,16 @@ class MeteredCode(CodeGenerator):
         self.write("))")
 
     def visit_List(self, node: nodes.List, frame: Frame) -> None:
-        self._wrap("display", super().visit_List, node, frame)
+        self._wrap("made", super().visit_List, node, frame)
 
     def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:
         if node.ctx == "load":
-            self._wrap("display", super().visit_Tuple, node, frame)
+            self._wrap("flat", super().visit_Tuple, node, frame)
         else:
             super().visit_Tuple(node, frame)
 
     def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:
-        self._wrap("display", super().visit_Dict, node, frame)
+        self._wrap("made", super().visit_Dict, node, frame)
 
     def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:
         if isinstance(node.arg, nodes.Slice):

@@ -64,10 +64,10 @@ def call_metered(
     if not _is_known(context, callee, receiver):
         name = getattr(callee, "__name__", type(callee).__name__)
         raise SecurityError(f"{name} cannot be called in chat templates")
-    context.tick()
-    result = context.call(callee, *args, **kwargs)
-    # Only dict() and its methods can make a container here, perhaps of one value many times.
-    return context.display(result) if isinstance(result, dict) else result
+    if isinstance(receiver, LoopContext):  # loop.changed() compares
+        for value in args:
+            context.comparable(value)
+    return context.made(context.call(callee, *args, **kwargs))
 
 
 def _own(kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -47,21 +47,19 @@ class MeteredContext(Context):
         """The `~` operator."""
         return self.text("".join(map(self.text, values)))
 
-    def display(self, value: object) -> object:
-        """A list, tuple or dict written in the template.
-
-        Their items may be shared, so that a few of them nested are small and endless at the same
-        time. A tuple holds no containers: so its hash, too, is bounded.
-        """
-        if isinstance(value, tuple) and any(
-            isinstance(item, list | tuple | dict) for item in value
-        ):
+    def flat(self, value: tuple[object, ...]) -> tuple[object, ...]:
+        """A tuple written in the template. It holds no containers, so hashing it is bounded."""
+        if any(isinstance(item, list | tuple | dict) for item in value):
             raise SecurityError("tuples of lists are not available in chat templates")
-        self.budget.tick(self.budget.weigh(value))
         return value
 
     def made(self, value: object) -> object:
-        """The result of an operation that makes no more than its input holds."""
+        """The result of an operation that makes no more than its input holds, charged.
+
+        Only the places of a container count: what lies in them was charged when it was made. Items
+        may be shared, so that a few containers in each other are small to hold and endless to walk;
+        who walks them weighs them before.
+        """
         if isinstance(value, str):
             self.budget.tick(len(value))
         elif isinstance(value, list | tuple | dict):

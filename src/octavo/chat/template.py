@@ -21,7 +21,7 @@ from octavo.foundation.registry import Registry
 if TYPE_CHECKING:
     from octavo.chat.sandbox import CompiledTemplate
 
-MAX_SOURCE = 256 * 2**10  # characters; the largest known are a tenth of that
+MAX_SOURCE = 128 * 2**10  # characters; the largest known are a quarter of that
 # Jinja takes long to import, and only chats need it.
 ENGINES: Registry[Callable[[str, Callable[[], datetime]], CompiledTemplate]] = Registry(
     "template engine", {"jinja": "octavo.chat.sandbox:CompiledTemplate"}
@@ -130,7 +130,8 @@ class ChatTemplate:
         except Exception as error:  # border: hostile syntax may fail in any way
             line = getattr(error, "lineno", None)
             place = "" if line is None else f" (line {line})"
-            raise CorruptFileError(f"the chat template cannot be used{place}: {error}") from error
+            words = getattr(error, "message", None) or str(error) or type(error).__name__
+            raise CorruptFileError(f"the chat template cannot be used{place}: {words}") from error
 
     def _own_variables(self, given: Mapping[str, object]) -> dict[str, object]:
         """The caller's variables that the template asks for.

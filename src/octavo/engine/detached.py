@@ -64,6 +64,7 @@ class EngineThread:
         self._listener = listener
         self._commands: SimpleQueue[Command | None] = SimpleQueue()  # None: stop
         self._lock = threading.Lock()  # between the last look into the queue and a late command
+        self._is_stopping = False
         self._end: BaseException | None = None  # why no command is taken any more
         # A daemon, so that a forgotten engine cannot keep the interpreter alive; `stop` at exit
         # lets a step in flight finish before the interpreter goes away under it.
@@ -92,10 +93,14 @@ class EngineThread:
 
     def request_stop(self) -> None:
         """End the thread after the step in flight, without waiting for that."""
+        self._is_stopping = True
         self._commands.put(None)
 
     def stop(self) -> None:
-        """End the thread after the step in flight, and wait for that. May be called twice."""
+        """End the thread after the step in flight or the next report of loading, and wait for that.
+
+        May be called twice.
+        """
         atexit.unregister(self.stop)
         self.request_stop()
         if threading.current_thread() is not self._thread:
@@ -110,7 +115,7 @@ class EngineThread:
 
     def _run(self) -> None:
         try:
-            engine = self._build(self._listener.progressed)
+            engine = self._build(self._report)
         except BaseException as error:  # noqa: BLE001 - border: whoever waits for `loaded` gets it
             self._close_queue(error)
             self.loaded.set_exception(error)
@@ -125,6 +130,12 @@ class EngineThread:
             self._listener.died(error)
         finally:
             engine.core.stop()
+
+    def _report(self, phase: str, share: float) -> None:
+        """Progress of loading; the place where it is given up when nobody wants the model."""
+        if self._is_stopping:
+            raise EngineDeadError("the engine was stopped while it was loading")
+        self._listener.progressed(phase, share)
 
     def _serve(self, core: EngineCore) -> None:
         """Commands, then a step, until `stop`. Sleeps in the queue while there is nothing to do."""

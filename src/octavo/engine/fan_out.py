@@ -156,7 +156,9 @@ class RequestStream:
 
     def _prompt_logprobs_so_far(self) -> PromptLogprobs | None:
         """Complete with the first token; decoded once."""
-        if self._prompt_entries is not None and self._prompt_logprobs is None:
+        if self._prompt_entries is None:
+            return None
+        if self._prompt_logprobs is None:
             entries = (by_token(entry, self._decode) for entry in self._prompt_entries)
             self._prompt_logprobs = [None, *entries]
         return self._prompt_logprobs

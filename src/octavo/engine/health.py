@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from octavo.foundation.clock import Clock
 
-STALLED_AFTER_S = 120.0  # no honest step takes that long; a probe must not kill a slow machine
+STALLED_AFTER_S = 600.0  # a large model's prefill step on a slow machine takes minutes
 
 
 class Heartbeat:

@@ -25,6 +25,7 @@ from octavo.scheduling.admission import check_fits, largest_request
 
 PROMPT_FIELDS = frozenset({"prompt", "prompt_token_ids", "cache_salt"})
 PRIORITY_RANGE = (-(2**63), 2**63 - 1)
+LONGEST_TOKEN = 256  # characters; the longest in known vocabularies have half of that
 SEED_MASK = 2**64 - 1
 PROMPT_FORMS = "a text, a list of token ids, or a dict with `prompt` or `prompt_token_ids`"
 
@@ -80,11 +81,26 @@ class Intake:
             ids = self._checked_ids(token_ids)
         else:
             assert text is not None
+            self.check_text_length(text)
             ids = self._tokenizer.encode(text)
         if not ids:
             raise InvalidRequestError("prompt must not be empty", param="prompt")
         self._check_prompt_length(len(ids))
         return EncodedPrompt(ids, text, cache_salt)
+
+    def check_text_length(self, text: str, param: str = "prompt") -> None:
+        """Refuse a text that no tokenizer could bring into the context, before it costs time.
+
+        Raises PromptTooLongError.
+        """
+        longest = self.limits.max_model_len
+        if len(text) > LONGEST_TOKEN * longest:
+            raise PromptTooLongError(
+                f"This model's maximum context length is {longest} tokens, but the prompt has "
+                f"{len(text)} characters, which is more than {len(text) // LONGEST_TOKEN} tokens. "
+                "Shorten the prompt.",
+                param=param,
+            )
 
     def requests(
         self, request_id: str, prompt: EncodedPrompt, params: SamplingParams, *, priority: int = 0

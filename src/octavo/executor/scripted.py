@@ -2,7 +2,7 @@
 
 Owns: rows and their block tables as a runner keeps them, and a stand-in for KV memory.
 Does not know: queues, policies, hashes. It believes nothing that the scheduler says about sharing.
-Used by: tests of everything above the executor, `octavo bench` of the Python side.
+Used by: tests of everything above the executor.
 
 A real KV entry depends on the token, its position and every token before it. Here an entry *is* a
 digest of exactly that. A step first writes the entries of all its rows, then each row reads all

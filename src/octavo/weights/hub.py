@@ -21,6 +21,7 @@ from octavo.weights.hub_cache import (
     choose_gguf,
     hub_cache_folder,
     is_offline,
+    snapshot_folder,
 )
 from octavo.weights.json_file import read_fields
 from octavo.weights.progress import OnProgress, PullProgress
@@ -103,8 +104,10 @@ class _Repository:
 
     def _fetch_all(self, names: list[str]) -> list[Path]:
         """Several files of the one commit, even when the branch moves on meanwhile."""
+        snapshot = snapshot_folder(self._model.repository, self._commit)
+        missing = sum(self._sizes[name] for name in names if not (snapshot / name).is_file())
+        require_space(hub_cache_folder(), missing, str(self._model))
         self._total += sum(self._sizes[name] for name in names)
-        require_space(hub_cache_folder(), self._total - self._done, str(self._model))
         return [self._fetch_file(name) for name in names]
 
     def _fetch_file(self, name: str) -> Path:

@@ -114,21 +114,29 @@ def hub_cache_folder() -> Path:
     return Path(base).expanduser() / "huggingface" / "hub"
 
 
+def snapshot_folder(repository: str, commit: str) -> Path:
+    """Where the files of a commit are, or will be."""
+    return _repository_folder(repository) / "snapshots" / commit
+
+
 def is_offline() -> bool:
     """Whether the user forbade the network to the hub's library."""
     value = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or ""
     return value.upper() in ("1", "ON", "YES", "TRUE")
 
 
+def _repository_folder(repository: str) -> Path:
+    return hub_cache_folder() / ("models--" + repository.replace("/", "--"))
+
+
 def _snapshot(repository: str, revision: str) -> Path | None:
-    folder = hub_cache_folder() / ("models--" + repository.replace("/", "--"))
     commit = revision
     if not _COMMIT.fullmatch(revision):
-        reference = folder / "refs" / revision
+        reference = _repository_folder(repository) / "refs" / revision
         if ".." in revision or not reference.is_file():
             return None
         commit = reference.read_text(encoding="utf-8", errors="replace").strip()
-    snapshot = folder / "snapshots" / commit
+    snapshot = snapshot_folder(repository, commit)
     return snapshot if _COMMIT.fullmatch(commit) and snapshot.is_dir() else None
 
 

@@ -1,0 +1,293 @@
+"""Steps of the native back end, driven plan by plan."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from octavo import _native
+from octavo.contracts.step import NewRow, SamplingSpec, StepPlan, StepResult
+from octavo.foundation import env
+from octavo.runner.native_runner import NativeRunner
+from tests.support.random_checkpoint import VOCAB_SIZE, RandomCheckpoint, tensor_of, tiny_facts
+from tests.support.step_driver import RunnerSizes, StepDriver, generate, start_runner
+
+SIZES = RunnerSizes(max_model_len=160, num_blocks=40, max_num_seqs=3, max_num_batched_tokens=96)
+PROMPT = [(5 * i * i + i + 3) % VOCAB_SIZE for i in range(21)]
+CHECKPOINT = RandomCheckpoint()
+POISON = VOCAB_SIZE - 1  # token of `poisoned` whose embedding is NaN
+
+
+def start(checkpoint: RandomCheckpoint = CHECKPOINT, sizes: RunnerSizes = SIZES) -> NativeRunner:
+    runner = start_runner(NativeRunner, checkpoint, sizes)
+    assert isinstance(runner, NativeRunner)
+    return runner
+
+
+def poisoned() -> RandomCheckpoint:
+    """A model that computes NaN for sequences in which one token occurs."""
+    checkpoint = RandomCheckpoint()
+    name = "model.embed_tokens.weight"
+    table = list(checkpoint.tensors[name].data.cast("f"))
+    hidden = checkpoint.facts.hidden_size
+    table[POISON * hidden :] = [math.nan] * hidden
+    changed = tensor_of(name, (VOCAB_SIZE, hidden), table)
+    checkpoint.tensors = {**checkpoint.tensors, name: changed}
+    return checkpoint
+
+
+@pytest.fixture
+def runner() -> Iterator[NativeRunner]:
+    runner = start()
+    yield runner
+    runner.close()
+
+
+def new_row(**changes: Any) -> NewRow:
+    fields: dict[str, Any] = {
+        "row": 0,
+        "request_id": "a",
+        "token_ids": PROMPT,
+        "num_prompt_tokens": len(PROMPT),
+        "num_computed_tokens": 0,
+        "block_ids": [0, 1, 2],
+        "sampling": SamplingSpec(),
+    }
+    return NewRow(**{**fields, **changes})
+
+
+def whole_prompt(**changes: Any) -> dict[str, Any]:
+    """The lists of a plan that computes a new row at once."""
+    lists: dict[str, Any] = {
+        "new_rows": [new_row()],
+        "rows": [0],
+        "num_tokens": [len(PROMPT)],
+        "samples": [True],
+    }
+    return {**lists, **changes}
+
+
+def run(runner: NativeRunner, **lists: Any) -> StepResult:
+    return runner.run(StepPlan(step_id=1, **lists))
+
+
+WRONG_PLANS: dict[str, tuple[dict[str, Any], str]] = {
+    "frees an empty row": ({"freed_rows": [1]}, "row 1: holds no request"),
+    "frees a row that is none": ({"freed_rows": [3]}, "row 3: there are 3 rows"),
+    "fills a row that is none": ({"new_rows": [new_row(row=-1)]}, "row -1: there are 3 rows"),
+    "fills a row twice": ({"new_rows": [new_row(), new_row()]}, "holds a request already"),
+    "brings no tokens": ({"new_rows": [new_row(token_ids=[])]}, "0 tokens do not fit"),
+    "brings too many": ({"new_rows": [new_row(token_ids=[1] * 161)]}, "161 tokens do not fit"),
+    "brings a token above": (
+        {"new_rows": [new_row(token_ids=[1, 70], num_prompt_tokens=1)]},
+        "token 70 is outside",
+    ),
+    "brings a token below": (
+        {"new_rows": [new_row(token_ids=[-1, 1], num_prompt_tokens=1)]},
+        "token -1 is outside",
+    ),
+    "has no prompt": ({"new_rows": [new_row(num_prompt_tokens=0)]}, "between one and all"),
+    "has a longer prompt": ({"new_rows": [new_row(num_prompt_tokens=22)]}, "between one and all"),
+    "has nothing to do": ({"new_rows": [new_row(num_computed_tokens=21)]}, "left to compute"),
+    "has computed less than nothing": (
+        {"new_rows": [new_row(num_computed_tokens=-1)]},
+        "left to compute",
+    ),
+    "has a block too high": ({"new_rows": [new_row(block_ids=[40])]}, "block 40: the pool has 40"),
+    "has a block too low": ({"new_rows": [new_row(block_ids=[-1])]}, "block -1: the pool has 40"),
+    "has biases without values": (
+        {"new_rows": [new_row(sampling=SamplingSpec(bias_token_ids=[1]))]},
+        "bias_values must be equally long",
+    ),
+    "appends to an empty row": (
+        {"appended_rows": [2], "appended_block_ids": [0]},
+        "row 2: holds no request",
+    ),
+    "appends a block that is none": (
+        {"new_rows": [new_row()], "appended_rows": [0], "appended_block_ids": [40]},
+        "block 40: the pool has 40",
+    ),
+    "appends more than a context": (
+        {
+            "new_rows": [new_row(block_ids=list(range(20)))],
+            "appended_rows": [0],
+            "appended_block_ids": [20],
+        },
+        "needs no more than 20 blocks",
+    ),
+    "appends half a pair": ({"appended_rows": [0]}, "must be equally long"),
+    "copies half a pair": ({"copy_from": [0]}, "must be equally long"),
+    "copies from nowhere": ({"copy_from": [40], "copy_to": [0]}, "block 40"),
+    "copies to nowhere": ({"copy_from": [0], "copy_to": [-1]}, "block -1"),
+    "computes an empty row": ({"rows": [1], "num_tokens": [1], "samples": [True]}, "row 1"),
+    "computes a row twice": (
+        whole_prompt(rows=[0, 0], num_tokens=[5, 16], samples=[False, True]),
+        "row 0: is listed twice",
+    ),
+    "computes no token": (whole_prompt(num_tokens=[0]), "0 tokens to compute"),
+    "computes unknown tokens": (whole_prompt(num_tokens=[22]), "22 tokens to compute, but 21"),
+    "samples too early": (whole_prompt(num_tokens=[20]), "samples exactly when"),
+    "does not sample": (whole_prompt(samples=[False]), "samples exactly when"),
+    "has lists of different lengths": (whole_prompt(samples=[]), "must be equally long"),
+    "has too few blocks": (
+        whole_prompt(new_rows=[new_row(block_ids=[0, 1])]),
+        "row 0: its block table is too short",
+    ),
+    "computes more than a step may": (
+        whole_prompt(
+            new_rows=[new_row(token_ids=[1] * 97, block_ids=list(range(13)))], num_tokens=[97]
+        ),
+        "more than 96 tokens",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG_PLANS)
+def test_a_plan_that_contradicts_the_rows_is_refused_before_anything_is_computed(
+    fault: str, runner: NativeRunner
+) -> None:
+    """Our own fault, so it ends the step; but memory is never misread."""
+    lists, message = WRONG_PLANS[fault]
+
+    with pytest.raises(ValueError, match=message):
+        run(runner, **lists)
+
+
+def test_all_instruction_sets_compute_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request may move to another machine and continues with the same logprobs."""
+    results = {}
+    spec = SamplingSpec(num_logprobs=VOCAB_SIZE, num_prompt_logprobs=VOCAB_SIZE)
+    for isa in _native.available_isas():
+        monkeypatch.setenv(env.CPU_ISA.name, isa)
+        runner = start()
+        results[isa] = run(runner, **whole_prompt(new_rows=[new_row(sampling=spec)]))
+        runner.close()
+
+    assert len(PROMPT) - 1 == len(results["scalar"].prompt_logprobs[0])
+    for isa, result in results.items():
+        assert results["scalar"] == result, isa
+
+
+def test_more_wanted_rows_than_fit_the_buffer_of_logits_are_computed_in_slices() -> None:
+    """Logprobs of a long prompt are the same as from many short steps."""
+    sizes = RunnerSizes(max_model_len=200, max_num_batched_tokens=160, num_blocks=30)
+    prompt = [(3 * i * i + 7 * i) % VOCAB_SIZE for i in range(150)]
+    spec = SamplingSpec(num_logprobs=3, num_prompt_logprobs=3)
+    found = []
+    for chunk in (150, 40):
+        driver = StepDriver(start(sizes=sizes), sizes)
+        row = driver.add(prompt, spec)
+        entries = []
+        while driver.remaining(row):
+            result = driver.step({row: min(chunk, driver.remaining(row))})
+            entries += result.prompt_logprobs.get(row, [])
+            if result.sampled:
+                break
+        found.append((entries, result.logprobs[row], result.sampled))
+
+    assert 149 == len(found[0][0])
+    assert found[1] == found[0]
+
+
+def test_a_row_whose_logits_are_not_numbers_fails_alone() -> None:
+    """Its neighbours get what they get without it, and the row can be freed as usual."""
+    driver = StepDriver(start(poisoned()), SIZES)
+    expected = generate(driver, PROMPT, 5)
+    good, bad = driver.add(PROMPT), driver.add([*PROMPT[:4], POISON])
+    result = driver.step({good: len(PROMPT), bad: 5})
+
+    assert {bad} == set(result.errors)
+    assert "NaN" in result.errors[bad]
+    assert 2 == len(result.sampled)
+    driver.finish(bad)
+    for _ in range(4):
+        driver.step({good: 1})
+    assert expected == driver.finish(good)[len(PROMPT) :]
+
+
+def test_what_a_block_held_before_does_not_matter() -> None:
+    """A block goes from request to request uncleaned, even when it holds NaN."""
+    expected = generate(StepDriver(start(poisoned()), SIZES), PROMPT, 20)
+    sizes = RunnerSizes(**{**vars(SIZES), "num_blocks": 6})
+    driver = StepDriver(start(poisoned(), sizes), sizes)
+    bad = driver.add([POISON] * 47)
+    driver.step({bad: 47})
+    driver.finish(bad)
+
+    assert expected == generate(driver, PROMPT, 20)
+
+
+def test_blocks_are_copied_in_plan_order_before_anything_is_computed(runner: NativeRunner) -> None:
+    """A copy may read what an earlier one wrote; all layers are copied."""
+    expected = run(runner, **whole_prompt()).sampled
+    run(runner, freed_rows=[0])
+    copies = {"copy_from": [0, 1, 2, 10], "copy_to": [10, 11, 12, 20]}
+    moved = new_row(block_ids=[20, 11, 12], num_computed_tokens=20)
+    result = run(runner, **whole_prompt(new_rows=[moved], num_tokens=[1], **copies))
+
+    assert expected == result.sampled
+
+
+def test_blocks_can_be_copied_without_computing(runner: NativeRunner) -> None:
+    """A step that only copies is a step."""
+    expected = run(runner, **whole_prompt()).sampled
+    assert [] == run(runner, freed_rows=[0], copy_from=[0, 1, 2], copy_to=[5, 6, 7]).sampled
+    moved = new_row(block_ids=[5, 6, 7], num_computed_tokens=20)
+
+    assert expected == run(runner, **whole_prompt(new_rows=[moved], num_tokens=[1])).sampled
+
+
+def test_an_empty_step_is_a_step(runner: NativeRunner) -> None:
+    """Nothing in, nothing out."""
+    assert StepResult(step_id=1, sampled=[]) == run(runner)
+
+
+def test_a_row_is_freed_before_it_is_filled_again(runner: NativeRunner) -> None:
+    """One plan may do both."""
+    expected = run(runner, **whole_prompt()).sampled
+
+    assert expected == run(runner, freed_rows=[0], **whole_prompt()).sampled
+
+
+def test_two_engines_in_one_process_run_at_the_same_time() -> None:
+    """Each has threads, rows and memory of its own."""
+    other = RandomCheckpoint(tiny_facts(num_layers=3), seed=9)
+    expected = [generate(StepDriver(start(c), SIZES), PROMPT, 40) for c in (CHECKPOINT, other)]
+    drivers = [StepDriver(start(c), SIZES) for c in (CHECKPOINT, other)]
+    found: list[list[int]] = [[], []]
+
+    def use(index: int) -> None:
+        found[index] = generate(drivers[index], PROMPT, 40)
+
+    threads = [threading.Thread(target=use, args=(index,)) for index in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert expected[0] != expected[1]
+    assert expected == found
+
+
+def test_any_number_of_threads_computes_the_same_bits() -> None:
+    """More threads than rows, panels or cores as well."""
+    spec = SamplingSpec(num_logprobs=VOCAB_SIZE, num_prompt_logprobs=VOCAB_SIZE)
+    results = []
+    for threads in (1, 2, 3, 7):
+        runner = start(sizes=RunnerSizes(**{**vars(SIZES), "threads": threads}))
+        results.append(run(runner, **whole_prompt(new_rows=[new_row(sampling=spec)])))
+        runner.close()
+
+    assert results[:1] * 4 == results
+
+
+def test_native_time_is_counted(runner: NativeRunner) -> None:
+    """What is left of a step's time is Python's."""
+    before = runner.native_seconds
+    run(runner, **whole_prompt())
+
+    assert runner.native_seconds > before
