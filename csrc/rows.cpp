@@ -20,10 +20,14 @@ RowTable::RowTable(const RowLimits& limits) : limits_(limits) {
   rows_.resize(static_cast<size_t>(limits.max_rows));
 }
 
-RowState& RowTable::live(int32_t row) {
+void RowTable::check_row(int32_t row) const {
   if (row < 0 || row >= limits_.max_rows) {
     refuse(row, "there are " + std::to_string(limits_.max_rows) + " rows");
   }
+}
+
+RowState& RowTable::live(int32_t row) {
+  check_row(row);
   std::optional<RowState>& state = rows_[static_cast<size_t>(row)];
   if (!state) refuse(row, "holds no request");
   return *state;
@@ -37,15 +41,13 @@ void RowTable::check_block(int32_t block_id) const {
 }
 
 void RowTable::free(int32_t row) {
-  live(row);
+  check_row(row);  // it may hold nothing: a step that failed is freed again
   rows_[static_cast<size_t>(row)].reset();
 }
 
 void RowTable::fill(NewRow entry) {
   const int32_t row = entry.row;
-  if (row < 0 || row >= limits_.max_rows) {
-    refuse(row, "there are " + std::to_string(limits_.max_rows) + " rows");
-  }
+  check_row(row);
   std::optional<RowState>& state = rows_[static_cast<size_t>(row)];
   if (state) refuse(row, "holds a request already");
   const int64_t num_known = static_cast<int64_t>(entry.token_ids.size());

@@ -45,7 +45,7 @@ class RowTable {
 
   const RowLimits& limits() const { return limits_; }
 
-  void free(int32_t row);
+  void free(int32_t row);  // may hold nothing
   void fill(NewRow entry);
   void append_block(int32_t row, int32_t block_id);
   void append_token(int32_t row, int32_t token_id);
@@ -54,6 +54,8 @@ class RowTable {
   void check_block(int32_t block_id) const;
 
  private:
+  void check_row(int32_t row) const;
+
   RowLimits limits_;
   std::vector<std::optional<RowState>> rows_;
 };

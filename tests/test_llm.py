@@ -196,6 +196,17 @@ def test_a_conversation_goes_through_the_models_template() -> None:
     assert output.outputs[0].text == "chat"
 
 
+def test_the_template_alone_says_how_a_chat_begins() -> None:
+    """A tokenizer that begins every text with a token does not add a second one."""
+    tokenizer = tiny_tokenizer(adds_bos=True)
+    llm = make_llm(tokenizer=tokenizer)
+
+    (output,) = llm.chat(ONE, GREEDY, use_tqdm=False)
+
+    assert output.prompt_token_ids[0] != tokenizer.bos_token_id
+    assert quiet(llm, "One")[0].prompt_token_ids[0] == tokenizer.bos_token_id
+
+
 def test_several_conversations_keep_their_order() -> None:
     """Each is a list of messages."""
     two = [{"role": "user", "content": "Two"}]

@@ -24,7 +24,8 @@ struct Count {
 // Calls visit(Count<n>{}, i) for consecutive pieces of [0, num_queries) of n <= kMostQueries queries.
 template <class Visit>
 OCTAVO_INLINE void each_piece(int64_t num_queries, Visit visit) {
-  const int64_t piece = ceil_div(num_queries, ceil_div(num_queries, kMostQueries));
+  int64_t piece = num_queries;
+  if (piece > kMostQueries) piece = ceil_div(num_queries, ceil_div(num_queries, kMostQueries));
   for (int64_t i = 0; i < num_queries; i += piece) {
     switch (least(piece, num_queries - i)) {
       case 1: visit(Count<1>{}, i); break;
@@ -113,8 +114,8 @@ class AttentionTile {
 
   // Groups that hold `keys`, as many as a whole number of wide vectors holds where blocks allow that.
   KeyRange groups_of(KeyRange keys) const {
-    const int64_t vector = kKeyGroup * alignment_;
-    return {keys.begin / vector * alignment_, ceil_div(keys.end, vector) * alignment_};
+    const int64_t mask = ~(alignment_ - 1);  // alignment_ is 1 or 2
+    return {keys.begin / kKeyGroup & mask, (ceil_div(keys.end, kKeyGroup) + alignment_ - 1) & mask};
   }
 
   // All queries of `unit` over `chunk`. The results of tokens whose first chunk it is go to `first`,

@@ -21,26 +21,41 @@
 namespace octavo {
 namespace {
 
-constexpr int64_t kScratchColumns = 256;  // of a scratch panel
-constexpr int kTileWides = 2;              // of a tile that reads a scratch panel
-constexpr int64_t kTokenBlock = 96;        // tokens whose activations stay in the cache meanwhile
-constexpr int64_t kPrefetchBytes = 2048;   // how far ahead of a stream of weights memory is asked for
-
-// Tokens of the largest tile: its chains, two vectors of weights and an activation fill the registers.
+// Wides of a tile that reads a scratch panel.
+constexpr int kTileWides = 2;
+// Tokens of the largest such tile: its chains, two vectors of weights and an activation fill the registers.
 template <class L>
-constexpr int kTileTokens = (L::kRegisters - 4) / kTileWides;
+constexpr int kTileTokens = L::kRegisters >= 32 ? 8 : L::kRegisters >= 16 ? 6 : 2;
+// Columns of a scratch panel: 24 KiB, which the first-level cache keeps.
+template <class L>
+constexpr int64_t kScratchColumns = 24 * 1024 / (kTileWides * L::kLanes * 4);
+// Columns of F32 panels that are read in place of a scratch panel: 128 KiB, for the second-level cache.
+constexpr int64_t kInPlaceColumns = 2048;
+// Tokens whose activations stay in the second-level cache while the panels pass.
+constexpr int64_t kTokenBlock = 96;
+// How far ahead of a stream of weights memory is asked for.
+constexpr int64_t kPrefetchBytes = 2048;
 
 // Most tokens for which weights are unpacked in registers.
-template <class L>
-constexpr int kFusedTokens = L::kRegisters >= 16 ? 4 : 1;
+template <class L, WeightType type>
+constexpr int kFusedTokens = L::kRegisters < 16 ? 1 : panel_layout(type).block == 1 ? kTileTokens<L> : 4;
 
 // Wides that are multiplied together then.
 template <class L>
 constexpr int fused_wides(int num_tokens) {
-  return L::kRegisters < 16 ? 1 : L::kRegisters >= 32 || num_tokens == 1 ? 4 : num_tokens == 2 ? 3 : 2;
+  if (L::kRegisters < 16) return 1;
+  if (L::kRegisters >= 32) return num_tokens <= 4 ? 4 : 2;
+  return num_tokens == 1 ? 4 : num_tokens == 2 ? 3 : 2;
 }
 
 // ---- one tile: `R` tokens times `P` wides ----
+
+// Memory that is asked for while tiles are computed: `lines` cache lines after every `interval` steps.
+struct Readahead {
+  const uint8_t* at;
+  const uint8_t* end;
+  int64_t interval, lines;
+};
 
 struct Tile {
   const float* x;
@@ -53,8 +68,9 @@ struct Tile {
   int64_t rows;             // valid ones, counted from the first of wides[0]
   const float* bias;        // from that row on, or null
   bool resume;              // go on with the chains in `out`
-  int64_t panel_bytes;      // for prefetching: where a panel ends, and
-  int64_t successor;        // bytes from here to the panels of the next tile
+  int64_t panel_bytes;
+  int64_t set_bytes;        // of all its panels; those of the next tile follow
+  Readahead* readahead;     // of multiply_cached
 };
 
 template <class L, int R, int P>
@@ -71,7 +87,8 @@ struct Chains {
       const int64_t rows = rows_of_wide(tile, p);
       const float* out = tile.out + p * L::kLanes;
       OCTAVO_UNROLL for (int r = 0; r < R; ++r) {
-        sum[r][p] = L::load_first(out + r * tile.out_stride, rows);
+        if (rows == L::kLanes) sum[r][p] = L::load(out + r * tile.out_stride);
+        else sum[r][p] = L::load_first(out + r * tile.out_stride, rows);
       }
     }
   }
@@ -119,32 +136,34 @@ OCTAVO_INLINE void multiply_column(Chains<L, R, P>& chains, const float* x, int6
   chains.multiply(x + i, x_stride, weights);
 }
 
-// Ask for the weights that the streams of a tile reach kPrefetchBytes later. Spread over the quads of a step:
+// Asks for the weights that the streams of a tile reach kPrefetchBytes later. Spread over the quads of a step:
 // quad j does so for wide j (for float types, the only quad for all), since a burst would fill the buffers of
 // the cache and block the loads behind it.
 template <class L, class U, int P>
-struct Prefetcher {
+struct StreamPrefetcher {
   static constexpr int64_t kLines = (U::kStepBytes + 63) / 64;
   const Tile& tile;
   int64_t offset;  // in each panel
 
-  OCTAVO_INLINE void move_to(const uint8_t* position) {
+  OCTAVO_INLINE explicit StreamPrefetcher(const Tile& of) : tile(of), offset(0) {}
+  OCTAVO_INLINE void begin_step(const uint8_t* position) {
     offset = position - tile.wides[0] + kPrefetchBytes;
-    if (offset >= tile.panel_bytes) offset += tile.successor - tile.panel_bytes;
+    if (offset >= tile.panel_bytes) offset += tile.set_bytes - tile.panel_bytes;
   }
   template <int h>
-  OCTAVO_INLINE void ask(int j) const {
+  OCTAVO_INLINE void begin_quad(int j) const {
     if constexpr (U::kQuads == 1) {
-      OCTAVO_UNROLL for (int p = 0; p < P; ++p) ask_for_lines<0, kLines>(p);
+      OCTAVO_UNROLL for (int p = 0; p < P; ++p) ask<0, kLines>(p);
     } else {
       constexpr int64_t half = (kLines + 1) / 2;
-      if (j < P) ask_for_lines<h == 0 ? 0 : half, h == 0 ? half : kLines>(j);
+      if (j < P) ask<h == 0 ? 0 : half, h == 0 ? half : kLines>(j);
     }
   }
+  OCTAVO_INLINE void end() const {}
 
  private:
   template <int64_t begin, int64_t end>
-  OCTAVO_INLINE void ask_for_lines(int p) const {
+  OCTAVO_INLINE void ask(int p) const {
     const uint8_t* from = tile.wides[p] + offset;
     OCTAVO_UNROLL for (int64_t line = begin; line < end; ++line) {
       __builtin_prefetch(from + 64 * line);
@@ -153,19 +172,33 @@ struct Prefetcher {
   }
 };
 
-struct NoPrefetcher {
-  OCTAVO_INLINE void move_to(const uint8_t*) {}
+// Asks for the panels that come after this tile's, at an even pace: faster than memory delivers would block
+// the loads of the tile.
+struct SetPrefetcher {
+  Readahead* readahead;
+  const uint8_t* at;
+  int64_t countdown;
+
+  OCTAVO_INLINE explicit SetPrefetcher(const Tile& tile)
+      : readahead(tile.readahead), at(readahead->at), countdown(readahead->interval) {}
+  OCTAVO_INLINE void begin_step(const uint8_t*) {
+    if (--countdown > 0) return;
+    countdown = readahead->interval;
+    if (at >= readahead->end) return;
+    for (int64_t line = 0; line < readahead->lines; ++line, at += 64) __builtin_prefetch(at, 0, 2);
+  }
   template <int h>
-  OCTAVO_INLINE void ask(int) const {}
+  OCTAVO_INLINE void begin_quad(int) const {}
+  OCTAVO_INLINE void end() const { readahead->at = at; }
 };
 
 // The quads of half `h` of a step. Not unrolled: the body is long enough, and compiles in a quarter of the
 // time.
-template <class L, class U, int R, int P, int h, class Prefetch>
+template <class L, class U, int R, int P, int h, class Prefetcher>
 OCTAVO_INLINE void multiply_half(Chains<L, R, P>& chains, const float* x, int64_t x_stride,
-                                 const typename U::Step (&steps)[P], const Prefetch& prefetch) {
+                                 const typename U::Step (&steps)[P], const Prefetcher& prefetcher) {
   OCTAVO_NO_UNROLL for (int j = 0; j < U::kQuads; ++j) {
-    prefetch.template ask<h>(j);
+    prefetcher.template begin_quad<h>(j);
     typename U::Quad quads[P];
     OCTAVO_UNROLL for (int p = 0; p < P; ++p) quads[p] = U::template quad<h>(steps[p], j);
     multiply_column<L, U, R, P, h, 0>(chains, x, x_stride, steps, quads);
@@ -176,10 +209,11 @@ OCTAVO_INLINE void multiply_half(Chains<L, R, P>& chains, const float* x, int64_
   }
 }
 
-template <class L, class U, int R, int P, class Prefetch>
-OCTAVO_INLINE void multiply_tile(const Tile& tile, Prefetch prefetch) {
+template <class L, class U, int R, int P, class Prefetcher>
+OCTAVO_INLINE void multiply_tile(const Tile& tile) {
   Chains<L, R, P> chains;
   chains.begin(tile);
+  Prefetcher prefetcher(tile);
   const int64_t x_stride = tile.x_stride;
   const float* x = tile.x;
   int64_t column = 0;
@@ -188,10 +222,10 @@ OCTAVO_INLINE void multiply_tile(const Tile& tile, Prefetch prefetch) {
     OCTAVO_UNROLL for (int p = 0; p < P; ++p) {
       steps[p] = U::begin(tile.wides[p], tile.stride, column);
     }
-    prefetch.move_to(steps[0].weights);
-    multiply_half<L, U, R, P, 0>(chains, x, x_stride, steps, prefetch);
+    prefetcher.begin_step(steps[0].weights);
+    multiply_half<L, U, R, P, 0>(chains, x, x_stride, steps, prefetcher);
     if constexpr (U::kHalves == 2) {
-      multiply_half<L, U, R, P, 1>(chains, x + 16, x_stride, steps, prefetch);
+      multiply_half<L, U, R, P, 1>(chains, x + 16, x_stride, steps, prefetcher);
     }
     x += U::kStep;
   }
@@ -204,19 +238,20 @@ OCTAVO_INLINE void multiply_tile(const Tile& tile, Prefetch prefetch) {
       chains.multiply(x++, x_stride, weights);
     }
   }
+  prefetcher.end();
   chains.end(tile);
 }
 
-// Weights from memory, used once.
+// Weights from memory, used by this tile alone.
 template <class L, class U, int R, int P>
 void multiply_streamed(const Tile& tile) {
-  multiply_tile<L, U, R, P>(tile, Prefetcher<L, U, P>{tile, 0});
+  multiply_tile<L, U, R, P, StreamPrefetcher<L, U, P>>(tile);
 }
 
-// Weights from the cache.
+// Weights from the cache, used by several tiles.
 template <class L, class U, int R, int P>
 void multiply_cached(const Tile& tile) {
-  multiply_tile<L, U, R, P>(tile, NoPrefetcher{});
+  multiply_tile<L, U, R, P, SetPrefetcher>(tile);
 }
 
 using TileFunction = void (*)(const Tile&);
@@ -250,7 +285,7 @@ OCTAVO_INLINE int64_t choose_panels(const LinearArgs& args, int64_t panel, Tile&
   tile.stride = is_half_wide ? 0 : args.panel_bytes;
   tile.rows = rows_left < num_panels * kPanelRows ? rows_left : num_panels * kPanelRows;
   tile.panel_bytes = args.panel_bytes;
-  tile.successor = num_panels * args.panel_bytes;
+  tile.set_bytes = num_panels * args.panel_bytes;
   tile.bias = args.bias ? args.bias + panel * kPanelRows : nullptr;
   return num_panels;
 }
@@ -325,10 +360,6 @@ void unpack_panels(const Tile& tile, int64_t begin, int64_t end, float* scratch)
     int64_t column = begin;
     for (; column + U::kStep <= end; column += U::kStep) {
       const typename U::Step step = U::begin(panel, tile.stride, column);
-      OCTAVO_UNROLL for (int64_t line = 0; line < U::kStepBytes; line += 64) {
-        __builtin_prefetch(step.weights + tile.successor + line);
-        if (L::kPanels == 2) __builtin_prefetch(step.weights + tile.successor + tile.stride + line);
-      }
       unpack_half<L, U, 0>(to, step);
       if constexpr (U::kHalves == 2) unpack_half<L, U, 1>(to + 16 * kColumn, step);
       to += U::kStep * kColumn;
@@ -339,8 +370,51 @@ void unpack_panels(const Tile& tile, int64_t begin, int64_t end, float* scratch)
   }
 }
 
+// The panels that follow those of `packed`, spread over its tiles.
+template <class L>
+Readahead readahead_of_set(const Tile& packed, int64_t cols, int64_t num_tokens) {
+  constexpr int64_t step = UnpackScratch<L, kTileWides>::kStep;
+  const uint8_t* begin = packed.wides[0] + packed.set_bytes;
+  const int64_t num_lines = packed.set_bytes / 64;
+  const int64_t num_steps = (num_tokens + kTileTokens<L> - 1) / kTileTokens<L> * (cols / step) + 1;
+  const int64_t interval = num_steps < num_lines ? 1 : num_steps / num_lines;
+  return {begin, begin + packed.set_bytes, interval, (num_lines * interval + num_steps - 1) / num_steps};
+}
+
+// All tokens of a block times the panels of `packed`.
 template <class L, WeightType type>
-void linear_scratch(const LinearArgs& args) {
+void multiply_panels(const LinearArgs& args, const Tile& packed, float* scratch, int64_t token_begin,
+                     int64_t token_end) {
+  // F32 panels are as good as a scratch panel where a wide is one panel.
+  constexpr bool is_in_place = type == WeightType::F32 && L::kPanels == 1;
+  constexpr int64_t most_columns = is_in_place ? kInPlaceColumns : kScratchColumns<L>;
+  const int64_t num_blocks = (args.cols + most_columns - 1) / most_columns;
+  const int64_t block = ((args.cols + num_blocks - 1) / num_blocks + kGroup - 1) / kGroup * kGroup;
+  Readahead readahead = readahead_of_set<L>(packed, args.cols, token_end - token_begin);
+
+  for (int64_t column = 0; column < args.cols; column += block) {
+    const int64_t columns_left = args.cols - column;
+    Tile tile = packed;
+    tile.columns = columns_left < block ? columns_left : block;
+    tile.x += column;
+    tile.resume = column > 0;
+    if (columns_left > block) tile.bias = nullptr;
+    tile.readahead = &readahead;
+    if constexpr (is_in_place) {
+      OCTAVO_UNROLL for (int p = 0; p < kTileWides; ++p) tile.wides[p] += 32 * column;
+      multiply_tokens<L, Unpack<L, type>>(args, tile, token_begin, token_end);
+    } else {
+      unpack_panels<L, Unpack<L, type>>(packed, column, column + tile.columns, scratch);
+      OCTAVO_UNROLL for (int p = 0; p < kTileWides; ++p) {
+        tile.wides[p] = reinterpret_cast<const uint8_t*>(scratch + p * L::kLanes);
+      }
+      multiply_tokens<L, UnpackScratch<L, kTileWides>>(args, tile, token_begin, token_end);
+    }
+  }
+}
+
+template <class L, WeightType type>
+void linear_tiled(const LinearArgs& args) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(args.scratch);
   float* scratch = reinterpret_cast<float*>((address + 63) / 64 * 64);
   for (int64_t token = 0; token < args.num_tokens; token += kTokenBlock) {
@@ -348,55 +422,22 @@ void linear_scratch(const LinearArgs& args) {
     const int64_t token_end = token + (left < kTokenBlock ? left : kTokenBlock);
     for (int64_t panel = args.panel_begin; panel < args.panel_end;) {
       Tile packed = {};
-      const int64_t num_panels = choose_panels<L, kTileWides>(args, panel, packed);
-      for (int64_t column = 0; column < args.cols; column += kScratchColumns) {
-        const int64_t columns_left = args.cols - column;
-        const int64_t columns = columns_left < kScratchColumns ? columns_left : kScratchColumns;
-        unpack_panels<L, Unpack<L, type>>(packed, column, column + columns, scratch);
-
-        Tile tile = packed;
-        for (int p = 0; p < kTileWides; ++p) {
-          tile.wides[p] = reinterpret_cast<const uint8_t*>(scratch + p * L::kLanes);
-        }
-        tile.x = args.x + column;
-        tile.x_stride = args.x_stride;
-        tile.columns = columns;
-        tile.out = args.out + panel * kPanelRows;
-        tile.out_stride = args.out_stride;
-        tile.resume = column > 0;
-        if (columns < columns_left) tile.bias = nullptr;
-        multiply_tokens<L, UnpackScratch<L, kTileWides>>(args, tile, token, token_end);
-      }
-      panel += num_panels;
-    }
-  }
-}
-
-// F32 panels are scratch panels already where a wide is one panel.
-template <class L, WeightType type>
-void linear_direct(const LinearArgs& args) {
-  for (int64_t token = 0; token < args.num_tokens; token += kTokenBlock) {
-    const int64_t left = args.num_tokens - token;
-    const int64_t token_end = token + (left < kTokenBlock ? left : kTokenBlock);
-    for (int64_t panel = args.panel_begin; panel < args.panel_end;) {
-      Tile tile = {};
-      const int64_t num_panels = choose_panels<L, kTileWides>(args, panel, tile);
-      tile.x = args.x;
-      tile.x_stride = args.x_stride;
-      tile.columns = args.cols;
-      tile.out = args.out + panel * kPanelRows;
-      tile.out_stride = args.out_stride;
-      multiply_tokens<L, Unpack<L, type>>(args, tile, token, token_end);
-      panel += num_panels;
+      packed.x = args.x;
+      packed.x_stride = args.x_stride;
+      packed.out = args.out + panel * kPanelRows;
+      packed.out_stride = args.out_stride;
+      panel += choose_panels<L, kTileWides>(args, panel, packed);
+      multiply_panels<L, type>(args, packed, scratch, token, token_end);
     }
   }
 }
 
 template <class L, WeightType type>
 void linear_of_type(const LinearArgs& args) {
-  if (args.num_tokens <= kFusedTokens<L>) return linear_fused<L, type, kFusedTokens<L>>(args);
-  if constexpr (type == WeightType::F32 && L::kPanels == 1) return linear_direct<L, type>(args);
-  else linear_scratch<L, type>(args);
+  if (args.num_tokens <= kFusedTokens<L, type>) {
+    return linear_fused<L, type, kFusedTokens<L, type>>(args);
+  }
+  linear_tiled<L, type>(args);
 }
 
 // ---- the entries of the kernel table ----
@@ -404,7 +445,7 @@ void linear_of_type(const LinearArgs& args) {
 template <class V>
 int64_t linear_scratch_floats(int64_t cols) {
   using L = typename V::Wide;
-  const int64_t columns = cols < kScratchColumns ? cols : kScratchColumns;
+  const int64_t columns = cols < kScratchColumns<L> ? cols : kScratchColumns<L>;
   return columns * kTileWides * L::kLanes + 16;  // to align it to 64 bytes
 }
 

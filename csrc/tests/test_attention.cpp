@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -40,8 +41,12 @@ class Cache {
   Cache(const Shape& shape, int64_t num_blocks, Random& random) {
     const int64_t numbers =
         num_blocks * shape.num_kv_heads * 2 * shape.block_size * shape.head_dim;
-    bytes_.assign(static_cast<size_t>(numbers * shape.number_bytes()), 0xff);
-    kv_ = {bytes_.data(), shape.type, num_blocks, shape.block_size, shape.num_kv_heads, shape.head_dim};
+    const size_t num_bytes = static_cast<size_t>(numbers * shape.number_bytes());
+    bytes_.assign(num_bytes + kAlignment, 0xff);
+    void* data = bytes_.data();
+    size_t space = bytes_.size();
+    std::align(kAlignment, num_bytes, data, space);
+    kv_ = {data, shape.type, num_blocks, shape.block_size, shape.num_kv_heads, shape.head_dim};
     for (int32_t id = 0; id < num_blocks; ++id) free_.push_back(id);
     std::shuffle(free_.begin(), free_.end(), random.engine());
   }
@@ -57,6 +62,8 @@ class Cache {
   }
 
  private:
+  static constexpr size_t kAlignment = 64;
+
   std::vector<uint8_t> bytes_;
   KvLayer kv_;
   std::vector<int32_t> free_;
@@ -443,7 +450,8 @@ void bench_workload(const KernelTable& kernels, const Workload& work, int num_th
   std::fflush(stdout);
 }
 
-void bench(const std::vector<KernelTable>& tables) {
+// Workloads whose names contain `filter`.
+void bench(const std::vector<KernelTable>& tables, const char* filter) {
   for (const KernelTable& kernels : tables) {
     if (std::strcmp(kernels.name, "scalar") == 0 && tables.size() > 1) continue;
     for (const KvType type : {KvType::BF16, KvType::F32}) {
@@ -455,6 +463,7 @@ void bench(const std::vector<KernelTable>& tables) {
                                    Workload{"gemma decode 32 x 160", gemma3, 32, 159, 1},
                                    Workload{"gemma decode 1 x 2048", gemma3, 1, 2047, 1},
                                    Workload{"gemma prefill 1 x 512", gemma3, 1, 0, 512}}) {
+        if (std::strstr(work.name, filter) == nullptr) continue;
         for (const int num_threads : {1, 2}) bench_workload(kernels, work, num_threads);
       }
     }
@@ -466,7 +475,7 @@ void bench(const std::vector<KernelTable>& tables) {
 int main(int argc, char** argv) {
   const std::vector<KernelTable> tables = kernel_tables();
   if (argc > 1 && std::strcmp(argv[1], "--bench") == 0) {
-    bench(tables);
+    bench(tables, argc > 2 ? argv[2] : "");
     return 0;
   }
   for (const KernelTable& kernels : tables) {

@@ -322,6 +322,7 @@ async def test_the_death_of_the_engine_reaches_every_reader() -> None:
         for result in results:
             assert isinstance(result, EngineDeadError)
             assert "the device is gone" in str(result)
+            assert isinstance(result.__cause__, EngineDeadError)
         assert len({id(result) for result in results}) == 5
         assert engine.errored
         assert not engine.is_running

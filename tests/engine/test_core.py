@@ -245,24 +245,26 @@ def test_preemptions_are_counted():
     assert core.stats().num_preemptions == 1
 
 
-def test_step_times_tell_the_executor_from_the_rest():
+def test_step_times_tell_computing_from_the_rest():
     clock = ManualClock()
 
     def take_two_seconds(plan: StepPlan) -> None:
         clock.advance(2.0)
 
-    executor = ScriptedExecutor(SCRIPT, make_kv_plan(8), before_run=take_two_seconds)
+    executor = ScriptedExecutor(
+        SCRIPT, make_kv_plan(8), before_run=take_two_seconds, step_compute_s=1.5
+    )
     core = make_core(executor, clock)
     core.add_request(make_request("a", range(10), max_tokens=3))
     run_until_idle(core)
     stats = core.stats()
-    assert (stats.num_steps, stats.executor_s, stats.python_s) == (3, 6.0, 0.0)
+    assert (stats.num_steps, stats.compute_s, stats.python_s) == (3, 4.5, 1.5)
     assert stats.last_step is not None
     assert (
         stats.last_step.num_rows,
         stats.last_step.num_tokens,
-        stats.last_step.executor_s,
-    ) == (1, 1, 2.0)
+        stats.last_step.compute_s,
+    ) == (1, 1, 1.5)
 
 
 def test_logprobs_reach_the_delta():

@@ -158,6 +158,7 @@ def test_stopping_waits_for_the_step_in_flight(rig: Rig) -> None:
     rig.thread.stop()
 
     assert not rig.thread.is_alive
+    assert rig.executors[0]._rows == {}  # the executor was stopped, too
     for call in (waiting, rig.thread.call(EngineCore.stats)):
         with pytest.raises(EngineDeadError, match="has been stopped"):
             call.result(WAIT_S)

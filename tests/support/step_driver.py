@@ -198,10 +198,11 @@ def all_logprobs(
         entries += result.prompt_logprobs.get(row, [])
         entries += [result.logprobs[row]] if row in result.logprobs else []
     driver.finish(row)
-    return torch.stack([_by_id(entry, vocab_size) for entry in entries])
+    return torch.stack([by_id(entry, vocab_size) for entry in entries])
 
 
-def _by_id(entry: TokenLogprobs, vocab_size: int) -> Tensor:
+def by_id(entry: TokenLogprobs, vocab_size: int) -> Tensor:
+    """Log-probabilities in the order of the vocabulary; those that are not in the entry are NaN."""
     row = torch.full((vocab_size,), float("nan"))
     row[entry.token_ids] = torch.tensor(entry.logprobs)
     return row

@@ -5,12 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.errors import InvalidRequestError
 from octavo.text.stop_strings import StopStringMatcher
 
+unhurried = settings(deadline=None, max_examples=200)
 # Few letters, so that beginnings of stop strings are everywhere.
 LETTERS = st.lists(st.sampled_from("aaab🙂"), max_size=60).map("".join)
 STOPS = st.lists(
@@ -33,6 +34,7 @@ def pieces(text: str, cuts: list[int]) -> list[str]:
     return [text[start:end] for start, end in pairwise([0, *places, len(text)])]
 
 
+@unhurried
 @given(LETTERS, STOPS, st.booleans(), st.lists(st.integers(0, 100), max_size=10))
 def test_cuts_of_the_text_never_change_the_result(
     text: str, stop: list[str], include: bool, cuts: list[int]
@@ -43,6 +45,7 @@ def test_cuts_of_the_text_never_change_the_result(
     assert slow_twin(text, stop, include) == (given_out, matcher.matched)
 
 
+@unhurried
 @given(LETTERS, STOPS, st.booleans(), st.integers(0, 40), st.lists(st.integers(0, 100), max_size=6))
 def test_a_match_needs_text_after_the_gate_but_may_begin_before_it(
     text: str, stop: list[str], include: bool, gate: int, cuts: list[int]
@@ -59,6 +62,7 @@ def test_a_match_needs_text_after_the_gate_but_may_begin_before_it(
     assert slow_twin(text, stop, include, gate) == (given_out, matcher.matched)
 
 
+@unhurried
 @given(LETTERS, STOPS, st.booleans())
 def test_only_the_beginning_of_a_stop_string_is_held_back(
     text: str, stop: list[str], may_stop: bool
@@ -79,6 +83,7 @@ def _begins_any(end: str, stop: list[str]) -> bool:
     return any(candidate.startswith(end) and candidate != end for candidate in stop)
 
 
+@unhurried
 @given(LETTERS, STOPS)
 def test_with_include_nothing_is_held_back(text: str, stop: list[str]) -> None:
     """The stop string is given out anyway, so its beginning can be, too."""

@@ -12,6 +12,7 @@ def banner(engine: Engine, url: str | None) -> list[str]:
     """A few lines for the log."""
     lines = [
         f"Octavo {version()}: {engine.name}",
+        engine.hardware,
         memory_line(engine.memory_plan),
     ]
     if url is not None:

@@ -98,9 +98,7 @@ class StepResult(msgspec.Struct, kw_only=True):
     step_id: int
     sampled: list[int]  # one token id for each True in `StepPlan.samples`, in plan order
     logprobs: dict[int, TokenLogprobs] = {}  # row -> entry, for rows that asked
-    prompt_logprobs: dict[
-        int, list[TokenLogprobs]
-    ] = {}  # row -> entries for prompt tokens 1.. in order
-    errors: dict[
-        int, str
-    ] = {}  # row -> what went wrong; such a row has a meaningless token in `sampled`
+    # row -> entries for the prompt tokens computed in this step, from prompt token 1 on
+    prompt_logprobs: dict[int, list[TokenLogprobs]] = {}
+    # row -> what went wrong; such a row has a meaningless token in `sampled`
+    errors: dict[int, str] = {}

@@ -67,6 +67,11 @@ class Engine:
         return self.core.memory_plan
 
     @property
+    def hardware(self) -> str:
+        """Where the model runs and in which types, in a few words."""
+        return self.core.describe()
+
+    @property
     def max_model_len(self) -> int:
         """Longest sequence, prompt and answer together."""
         return self.core.memory_plan.max_model_len

@@ -71,6 +71,15 @@ class EngineCore:
         """How memory was divided; `octavo.scheduling.admission.check_fits` takes its `kv`."""
         return self._memory_plan
 
+    def describe(self) -> str:
+        """Where the model runs, for people."""
+        return self._executor.describe()
+
+    @property
+    def last_step(self) -> StepStats | None:
+        """The step that ran last; None before the first."""
+        return self._times.last
+
     def add_request(self, request: EngineRequest) -> None:
         """Queue a request; its first delta comes from a later `step`.
 
@@ -113,7 +122,7 @@ class EngineCore:
         plan = self._scheduler.plan()
         if not plan.rows:
             return self._scheduler.take_notices()
-        planned_s = now_s()
+        computed_s = self._executor.compute_s
         try:
             result = self._executor.run(plan)
             _check_result(plan, result)
@@ -123,15 +132,14 @@ class EngineCore:
         except Exception as error:  # border: this step is lost, the engine goes on
             logger.exception("step failed", extra={"step_id": plan.step_id})
             return self._scheduler.fail_step(plan, f"the step failed: {error!r}")
-        ran_s = now_s()
+        computed_s = self._executor.compute_s - computed_s
         deltas = self._scheduler.commit(plan, result)
-        executor_s = ran_s - planned_s
         self._times.add(
             StepStats(
                 num_rows=len(plan.rows),
                 num_tokens=plan.total_tokens,
-                python_s=now_s() - begin_s - executor_s,
-                executor_s=executor_s,
+                python_s=now_s() - begin_s - computed_s,
+                compute_s=computed_s,
             )
         )
         return deltas
@@ -157,7 +165,7 @@ class EngineCore:
             num_finished=dict(counters.num_finished),
             num_steps=times.num_steps,
             python_s=times.python_s,
-            executor_s=times.executor_s,
+            compute_s=times.compute_s,
             last_step=times.last,
         )
 

@@ -19,8 +19,8 @@ class StepStats(msgspec.Struct, frozen=True, kw_only=True):
 
     num_rows: int
     num_tokens: int  # tokens computed
-    python_s: float  # planning and committing
-    executor_s: float  # inside `Executor.run`
+    python_s: float  # everything else: planning, handing over, committing
+    compute_s: float  # computing, see `Executor.compute_s`
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     num_finished: dict[FinishReason, int]  # every request once, by its last state
     num_steps: int
     python_s: float
-    executor_s: float
+    compute_s: float
     last_step: StepStats | None  # None before the first step
 
     @property
@@ -55,12 +55,12 @@ class StepTimes:
     def __init__(self) -> None:
         self.num_steps = 0
         self.python_s = 0.0
-        self.executor_s = 0.0
+        self.compute_s = 0.0
         self.last: StepStats | None = None
 
     def add(self, step: StepStats) -> None:
         """Count one step that ran."""
         self.num_steps += 1
         self.python_s += step.python_s
-        self.executor_s += step.executor_s
+        self.compute_s += step.compute_s
         self.last = step

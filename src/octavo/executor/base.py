@@ -23,5 +23,12 @@ class Executor(Protocol):
     def run(self, plan: StepPlan) -> StepResult:
         """Run one step; returns when its tokens are known. A fault of one row is in `errors`."""
 
+    @property
+    def compute_s(self) -> float:
+        """Seconds spent computing so far; the rest of the time in `run` is Python."""
+
+    def describe(self) -> str:
+        """Where the model runs and in which types, for the start banner. After `start`."""
+
     def stop(self) -> None:
         """Give threads and memory back. May be called twice."""

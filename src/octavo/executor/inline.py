@@ -56,6 +56,16 @@ class InlineExecutor:
             raise EngineDeadError("the executor is not running")
         return self._runner.run(plan)
 
+    @property
+    def compute_s(self) -> float:
+        """See `Executor`."""
+        return 0.0 if self._runner is None else self._runner.compute_s
+
+    def describe(self) -> str:
+        """See `Executor`."""
+        assert self._runner is not None, "start() comes first"
+        return self._runner.describe()
+
     def stop(self) -> None:
         """See `Executor`."""
         if self._runner is not None:

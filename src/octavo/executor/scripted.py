@@ -94,6 +94,7 @@ class ScriptedExecutor:
         max_model_len: int = 1 << 20,
         max_num_seqs: int = 1 << 20,
         max_num_batched_tokens: int = 1 << 20,
+        step_compute_s: float = 0.0,
         before_run: Callable[[StepPlan], None] | None = None,
     ) -> None:
         """`before_run` sees every plan; it may block, to hold the engine in a step."""
@@ -102,6 +103,7 @@ class ScriptedExecutor:
         self._max_model_len = max_model_len
         self._max_num_seqs = max_num_seqs
         self._max_num_batched_tokens = max_num_batched_tokens
+        self._step_compute_s, self._compute_s = step_compute_s, 0.0
         self._before_run = before_run
         self._entries = [[_EMPTY] * kv_plan.block_size for _ in range(kv_plan.num_blocks)]
         self._rows: dict[int, _Row] = {}
@@ -109,6 +111,15 @@ class ScriptedExecutor:
         self._run_faults: list[tuple[Exception, bool]] = []
         self._has_lost_step = False
         self._last_step_id = -1
+
+    @property
+    def compute_s(self) -> float:
+        """See `Executor`: `step_compute_s` for each step."""
+        return self._compute_s
+
+    def describe(self) -> str:
+        """See `Executor`."""
+        return "scripted"
 
     def start(self, report: ReportProgress) -> MemoryPlan:
         """A memory plan around the KV plan; nothing is loaded."""
@@ -150,6 +161,7 @@ class ScriptedExecutor:
         errors = self._take_row_faults(plan)
         self._write(plan, errors)
         spoiled = self._read(plan)
+        self._compute_s += self._step_compute_s
         return self._sample(plan, errors, spoiled)
 
     def _lose_step(self, plan: StepPlan) -> None:

@@ -47,5 +47,12 @@ class Runner(Protocol):
     def run(self, plan: StepPlan) -> StepResult:
         """Run one step; returns when its tokens are known. A fault of one row is in `errors`."""
 
+    @property
+    def compute_s(self) -> float:
+        """Seconds spent computing so far."""
+
+    def describe(self) -> str:
+        """Device and types in a few words. After `allocate`."""
+
     def close(self) -> None:
         """Give threads and memory back. May be called twice."""

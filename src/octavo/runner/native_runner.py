@@ -7,6 +7,8 @@ allocate. A step is one call into C++, which keeps the rows, runs the program an
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from octavo import _native
@@ -24,7 +26,7 @@ from octavo.foundation import env
 from octavo.foundation.machine import cpu_count
 from octavo.models.registry import model_class
 from octavo.runner.base import MemoryNeeds, ReportProgress
-from octavo.weights.checkpoint import Checkpoint, WeightType
+from octavo.weights.checkpoint import Checkpoint, TensorView, WeightType
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +64,8 @@ class NativeRunner:
         self._longest = asked_len if asked_len > 0 else self._facts.max_position
         self._draft = self._lay_out(self._longest)  # the same size for every context length
         self._session: _native.Session | None = None
-        self.native_seconds = 0.0  # spent in native steps so far
+        self._compute_s = 0.0
+        self._weight_types = _types_by_size(checkpoint.tensors.values())
 
     @property
     def needs(self) -> MemoryNeeds:
@@ -97,7 +100,6 @@ class NativeRunner:
             layout.program, self._kernels, threads, kv, max_rows=max_rows, max_len=max_len
         )
         self._session = _native.Session(forward, max_rows=max_rows, max_len=max_len)
-        logger.info("native back end: %s, %d threads", self._kernels.name, self._num_threads)
 
     def run(self, plan: StepPlan) -> StepResult:
         """See `Runner`."""
@@ -113,7 +115,7 @@ class NativeRunner:
             plan.num_tokens,
             plan.samples,
         )
-        self.native_seconds += seconds
+        self._compute_s += seconds
         result = StepResult(step_id=plan.step_id, sampled=sampled)
         if logprobs:
             result.logprobs = {row: TokenLogprobs(*entry) for row, entry in logprobs}
@@ -122,6 +124,19 @@ class NativeRunner:
         if errors:
             result.errors = dict(errors)
         return result
+
+    @property
+    def compute_s(self) -> float:
+        """See `Runner`."""
+        return self._compute_s
+
+    def describe(self) -> str:
+        """See `Runner`."""
+        threads = "1 thread" if self._num_threads == 1 else f"{self._num_threads} threads"
+        return (
+            f"{self._kernels.name}, {threads}, weights {self._weight_types}, "
+            f"KV cache {self._kv_type.name}"
+        )
 
     def close(self) -> None:
         """See `Runner`."""
@@ -133,6 +148,14 @@ class NativeRunner:
         size = StepSize(max_tokens=max_tokens, wanted_rows=min(_LOGIT_ROWS, max_tokens))
         placement = place(optimise(record(model)), size)
         return _Layout(build_program(placement, self._weights.native), placement)
+
+
+def _types_by_size(tensors: Iterable[TensorView]) -> str:
+    """The types of a checkpoint's tensors, the largest share first."""
+    sizes: Counter[str] = Counter()
+    for tensor in tensors:
+        sizes[tensor.type.name] += len(tensor.data)
+    return "/".join(name for name, _ in sizes.most_common())
 
 
 def _chosen_kernels() -> _native.Kernels:

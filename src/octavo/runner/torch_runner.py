@@ -7,6 +7,7 @@ are drawn by the same native sampler that the CPU back end uses, so a draw has o
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -79,6 +80,7 @@ class TorchRunner:
         self._kernels = _native.find_kernels("")
         self._rows: dict[int, _Row] = {}
         self._loaded: _Loaded | None = None
+        self._compute_s = 0.0
 
     @property
     def needs(self) -> MemoryNeeds:
@@ -122,13 +124,25 @@ class TorchRunner:
         self._update_rows(plan)
         self._loaded.cache.copy_blocks(plan.copy_from, plan.copy_to)
         wanted = list(self._wanted(plan))
+        start = time.perf_counter()
         logits = self._forward(self._loaded, plan, wanted)
+        self._compute_s += time.perf_counter() - start
         for row_id, num_tokens in zip(plan.rows, plan.num_tokens, strict=True):
             self._rows[row_id].num_computed += num_tokens
         result = StepResult(step_id=plan.step_id, sampled=[])
         for entry, scores in zip(wanted, logits, strict=True):
             self._judge(entry, scores, result)
         return result
+
+    @property
+    def compute_s(self) -> float:
+        """See `Runner`. The forward passes."""
+        return self._compute_s
+
+    def describe(self) -> str:
+        """See `Runner`."""
+        kv_type = str(self._kv_dtype).removeprefix("torch.")
+        return f"PyTorch reference on {self._device}, weights float32, KV cache {kv_type}"
 
     def close(self) -> None:
         """See `Runner`."""
@@ -152,7 +166,7 @@ class TorchRunner:
 
     def _update_rows(self, plan: StepPlan) -> None:
         for row_id in plan.freed_rows:
-            del self._rows[row_id]
+            self._rows.pop(row_id, None)  # a step that failed is freed again
         for entry in plan.new_rows:
             assert entry.row not in self._rows, f"row {entry.row} holds a request already"
             self._rows[entry.row] = self._make_row(entry)

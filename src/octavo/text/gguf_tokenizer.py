@@ -225,7 +225,8 @@ class _GgufVocabulary:
         value = self._metadata.get(KEY + key)
         if value is None and optional:
             return []
-        if not isinstance(value, list) or (value and not isinstance(value[0], kind)):
+        accepted = (int, float) if kind is float else kind
+        if not isinstance(value, list) or (value and not isinstance(value[0], accepted)):
             raise CorruptFileError(f"{KEY}{key} must be a list of {kind.__name__}")
         return value
 
