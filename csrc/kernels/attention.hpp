@@ -200,11 +200,12 @@ class AttentionTile {
   void widen_keys(KeyRange groups) {
     wide_map_.key_stride = tile_groups_ * kKeyGroup;
     for (int64_t group = groups.begin; group < groups.end; ++group) {
-      float* to = wide_ + (group - groups.begin) * kKeyGroup;
-      wide_map_.keys[group] = to;
-      for (int64_t d = 0; d < head_dim_; ++d) {
-        V::store(to + d * wide_map_.key_stride,
-                 Stored<V, type>::load(map_.keys[group] + d * map_.key_stride));
+      wide_map_.keys[group] = wide_ + (group - groups.begin) * kKeyGroup;
+    }
+    for (int64_t d = 0; d < head_dim_; ++d) {
+      float* to = wide_ + d * wide_map_.key_stride;
+      for (int64_t group = groups.begin; group < groups.end; ++group, to += kKeyGroup) {
+        V::store(to, Stored<V, type>::load(map_.keys[group] + d * map_.key_stride));
       }
     }
   }

@@ -29,8 +29,8 @@ constexpr int kTileTokens = L::kRegisters >= 32 ? 8 : L::kRegisters >= 16 ? 6 : 
 // Columns of a scratch panel: 24 KiB, which the first-level cache keeps.
 template <class L>
 constexpr int64_t kScratchColumns = 24 * 1024 / (kTileWides * L::kLanes * 4);
-// Columns of F32 panels that are read in place of a scratch panel: 128 KiB, for the second-level cache.
-constexpr int64_t kInPlaceColumns = 2048;
+// Most tokens for which 16-bit floats are read in place, not through a scratch panel. (F32 always is.)
+constexpr int64_t kInPlaceTokens = 32;
 // Tokens whose activations stay in the second-level cache while the panels pass.
 constexpr int64_t kTokenBlock = 96;
 // How far ahead of a stream of weights memory is asked for.
@@ -381,14 +381,11 @@ Readahead readahead_of_set(const Tile& packed, int64_t cols, int64_t num_tokens)
   return {begin, begin + packed.set_bytes, interval, (num_lines * interval + num_steps - 1) / num_steps};
 }
 
-// All tokens of a block times the panels of `packed`.
-template <class L, WeightType type>
+// All tokens of a block times the panels of `packed`, which float types may read in place: without scratch.
+template <class L, WeightType type, bool is_in_place>
 void multiply_panels(const LinearArgs& args, const Tile& packed, float* scratch, int64_t token_begin,
                      int64_t token_end) {
-  // F32 panels are as good as a scratch panel where a wide is one panel.
-  constexpr bool is_in_place = type == WeightType::F32 && L::kPanels == 1;
-  constexpr int64_t most_columns = is_in_place ? kInPlaceColumns : kScratchColumns<L>;
-  const int64_t num_blocks = (args.cols + most_columns - 1) / most_columns;
+  const int64_t num_blocks = (args.cols + kScratchColumns<L> - 1) / kScratchColumns<L>;
   const int64_t block = ((args.cols + num_blocks - 1) / num_blocks + kGroup - 1) / kGroup * kGroup;
   Readahead readahead = readahead_of_set<L>(packed, args.cols, token_end - token_begin);
 
@@ -401,7 +398,9 @@ void multiply_panels(const LinearArgs& args, const Tile& packed, float* scratch,
     if (columns_left > block) tile.bias = nullptr;
     tile.readahead = &readahead;
     if constexpr (is_in_place) {
-      OCTAVO_UNROLL for (int p = 0; p < kTileWides; ++p) tile.wides[p] += 32 * column;
+      OCTAVO_UNROLL for (int p = 0; p < kTileWides; ++p) {
+        tile.wides[p] += panel_layout(type).panel_group * column;
+      }
       multiply_tokens<L, Unpack<L, type>>(args, tile, token_begin, token_end);
     } else {
       unpack_panels<L, Unpack<L, type>>(packed, column, column + tile.columns, scratch);
@@ -413,7 +412,7 @@ void multiply_panels(const LinearArgs& args, const Tile& packed, float* scratch,
   }
 }
 
-template <class L, WeightType type>
+template <class L, WeightType type, bool is_in_place>
 void linear_tiled(const LinearArgs& args) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(args.scratch);
   float* scratch = reinterpret_cast<float*>((address + 63) / 64 * 64);
@@ -427,17 +426,21 @@ void linear_tiled(const LinearArgs& args) {
       packed.out = args.out + panel * kPanelRows;
       packed.out_stride = args.out_stride;
       panel += choose_panels<L, kTileWides>(args, panel, packed);
-      multiply_panels<L, type>(args, packed, scratch, token, token_end);
+      multiply_panels<L, type, is_in_place>(args, packed, scratch, token, token_end);
     }
   }
 }
 
 template <class L, WeightType type>
 void linear_of_type(const LinearArgs& args) {
-  if (args.num_tokens <= kFusedTokens<L, type>) {
-    return linear_fused<L, type, kFusedTokens<L, type>>(args);
+  constexpr bool is_float = panel_layout(type).block == 1;
+  constexpr int fused_tokens = kFusedTokens<L, type>;
+  if (args.num_tokens <= fused_tokens) return linear_fused<L, type, fused_tokens>(args);
+  if constexpr (is_float) {
+    const bool is_in_place = type == WeightType::F32 || args.num_tokens <= kInPlaceTokens;
+    if (is_in_place) return linear_tiled<L, type, true>(args);
   }
-  linear_tiled<L, type>(args);
+  if constexpr (type != WeightType::F32) linear_tiled<L, type, false>(args);
 }
 
 // ---- the entries of the kernel table ----

@@ -174,8 +174,13 @@ def test_a_dead_executor_ends_the_engine_for_good():
 class WrongAnswers:
     """An executor whose results do not belong to the plan."""
 
+    compute_s = 0.0
+
     def __init__(self, result: StepResult) -> None:
         self.result = result
+
+    def describe(self) -> str:
+        return "wrong"
 
     def start(self, report: ReportProgress) -> MemoryPlan:
         return ScriptedExecutor(SCRIPT, make_kv_plan(8)).start(report)

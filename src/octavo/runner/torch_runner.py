@@ -99,7 +99,7 @@ class TorchRunner:
     def allocate(self, plan: MemoryPlan, report: ReportProgress) -> None:
         """See `Runner`."""
         facts = self._facts
-        if self._config.model.threads is not None:
+        if self._config.model.threads is not None:  # torch knows one number for the whole process
             torch.set_num_threads(self._config.model.threads)
         self._loaded = _Loaded(
             model=self._make_model(plan.max_model_len),
