@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "scheduling": WORDS | {"kvcache"},
     "weights": WORDS | {"text"},
     "models": WORDS | {"ops"},
-    "backends": WORDS | {"ops", "weights", "_native"},
+    "backends": WORDS | {"ops", "models", "weights", "_native"},
     "runner": WORDS | {"ops", "weights", "models", "backends", "_native"},
     "executor": WORDS | {"weights", "models", "runner"},
     "engine": TEXT | {"weights", "kvcache", "scheduling", "executor"},
@@ -50,7 +50,7 @@ ALLOWED: dict[str, set[str]] = {
     "server": TEXT | {"engine"},
     "cli": TEXT | {"engine", "llm", "server", "weights", "runner", "_native"},
     "__main__": {"cli"},
-    "__init__": {"foundation"},
+    "__init__": TEXT | {"engine", "llm"},  # names only, resolved on first use
 }
 TORCH_HOMES = ("backends/torch/", "runner/torch_runner.py")
 FORBIDDEN = {"transformers", "numpy", "safetensors", "gguf"}

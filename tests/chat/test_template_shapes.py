@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from jinja2.exceptions import TemplateError
-from transformers.utils import chat_template_utils  # noqa: TID251 - the oracle
+from transformers.utils import chat_template_utils
 
 from octavo.chat.template import ChatTemplate
 from octavo.errors import InvalidRequestError

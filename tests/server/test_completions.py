@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.asgi import Reply, scripted_server
-from tests.support.scripted_engine import says
 
 from octavo.config.server import ServerConfig
+from tests.support.asgi import Reply, scripted_server
+from tests.support.scripted_engine import says
 
 PATH = "/v1/completions"
 

@@ -6,14 +6,14 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.support.asgi import Client, scripted_server
-from tests.support.scripted_engine import scripted_engine
 
 from octavo.config.server import ServerConfig
 from octavo.engine.async_engine import AsyncLLM
 from octavo.server.app import ROUTES, build_app
 from octavo.server.auth import OPEN_PATHS
 from octavo.server.state import ServerState
+from tests.support.asgi import Client, scripted_server
+from tests.support.scripted_engine import scripted_engine
 
 KEYS = ServerConfig(api_key=("key-of-ann", "key-of-ben"))
 

@@ -87,7 +87,7 @@ class NativeRunner:
     def allocate(self, plan: MemoryPlan, report: ReportProgress) -> None:
         """See `Runner`."""
         layout = self._lay_out(plan.max_model_len)
-        threads = _native.ThreadPool(self._num_threads, pin=self._num_threads == cpu_count())
+        threads = _native.ThreadPool(self._num_threads, pin=False)
         self._weights.load(threads, lambda share: report("weights", share))
         unused = self._weights.unused_names
         if unused:
