@@ -113,7 +113,7 @@ int64_t WaitPoint::now_ns() {
 ThreadPool::ThreadPool(int num_threads, bool pin)
     : num_threads_(num_threads),
       process_id_(current_process_id()),
-      workers_(std::make_unique<std::vector<std::thread>>()) {
+      team_(std::make_unique<Team>()) {
   if (num_threads < 1) {
     throw std::invalid_argument("a thread pool needs at least one thread, got " +
                                 std::to_string(num_threads));
@@ -121,7 +121,7 @@ ThreadPool::ThreadPool(int num_threads, bool pin)
   const BlockSignals block;  // inherited by the threads started here
   try {
     for (int thread = 1; thread < num_threads; ++thread) {
-      workers_->emplace_back([this, thread, pin] {
+      team_->workers.emplace_back([this, thread, pin] {
         name_thread(thread);
         if (pin) pin_to_core(thread);
         work(thread);
@@ -135,7 +135,7 @@ ThreadPool::ThreadPool(int num_threads, bool pin)
 
 ThreadPool::~ThreadPool() {
   if (current_process_id() != process_id_) {
-    workers_.release();  // the threads live in the parent only
+    team_.release();
     return;
   }
   stop_workers();
@@ -143,8 +143,8 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::stop_workers() {
   stopping_.store(true);
-  work_.wake();
-  for (std::thread& worker : *workers_) worker.join();
+  team_->work.wake();
+  for (std::thread& worker : team_->workers) worker.join();
 }
 
 void ThreadPool::run_region(RegionFunction function, void* body) {
@@ -161,23 +161,23 @@ void ThreadPool::run_region(RegionFunction function, void* body) {
   arrived_.store(0, std::memory_order_relaxed);
   unfinished_.store(num_threads_ - 1, std::memory_order_relaxed);
   region_.fetch_add(1, std::memory_order_release);
-  work_.wake();
+  team_->work.wake();
   take_part(0);
-  meeting_.await([this] { return unfinished_.load(std::memory_order_acquire) == 0; });
+  team_->meeting.await([this] { return unfinished_.load(std::memory_order_acquire) == 0; });
   if (error_) std::rethrow_exception(error_);
 }
 
 void ThreadPool::work(int thread) {
   uint32_t seen = 0;
   while (true) {
-    work_.await([this, seen] {
+    team_->work.await([this, seen] {
       return region_.load(std::memory_order_acquire) != seen ||
              stopping_.load(std::memory_order_acquire);
     });
     if (region_.load(std::memory_order_acquire) == seen) return;  // stopping
     ++seen;
     take_part(thread);
-    if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) meeting_.wake();
+    if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) team_->meeting.wake();
   }
 }
 
@@ -193,7 +193,7 @@ void ThreadPool::take_part(int thread) noexcept {
       if (!error_) error_ = std::current_exception();
     }
     failed_.store(true, std::memory_order_release);
-    meeting_.wake();
+    team_->meeting.wake();
   }
 }
 
@@ -204,10 +204,10 @@ void ThreadPool::barrier() {
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) == num_threads_ - 1) {
     arrived_.store(0, std::memory_order_relaxed);
     phase_.store(phase + 1, std::memory_order_release);
-    meeting_.wake();
+    team_->meeting.wake();
     return;
   }
-  meeting_.await([this, phase] {
+  team_->meeting.await([this, phase] {
     return phase_.load(std::memory_order_acquire) != phase ||
            failed_.load(std::memory_order_acquire);
   });

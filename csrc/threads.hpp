@@ -99,6 +99,14 @@ class ThreadPool {
  private:
   using RegionFunction = void (*)(void* body, int thread);
 
+  // Held by pointer because in a forked child it can neither be joined nor destroyed: destroying a
+  // condition variable waits for its sleepers, who live in the parent.
+  struct Team {
+    WaitPoint work;     // workers between regions
+    WaitPoint meeting;  // threads at a barrier, and the caller at the end of a region
+    std::vector<std::thread> workers;
+  };
+
   struct RegionAborted {};  // thrown at a barrier of a region in which another thread failed
 
   void run_region(RegionFunction function, void* body);
@@ -113,8 +121,6 @@ class ThreadPool {
   alignas(64) std::atomic<int> unfinished_{0};    // workers still inside the region
   alignas(64) std::atomic<bool> failed_{false};   // a thread of the region has thrown
   std::atomic<bool> stopping_{false};
-  WaitPoint work_;      // workers between regions
-  WaitPoint meeting_;   // threads at a barrier, and the caller at the end of a region
 
   RegionFunction function_ = nullptr;
   void* body_ = nullptr;
@@ -124,8 +130,7 @@ class ThreadPool {
   const int num_threads_;
   std::mutex caller_mutex_;
   int64_t process_id_;
-  // Held by pointer because after fork() it can be neither joined nor destroyed.
-  std::unique_ptr<std::vector<std::thread>> workers_;
+  std::unique_ptr<Team> team_;
 };
 
 }  // namespace octavo

@@ -30,9 +30,14 @@ constexpr int kTileTokens = L::kRegisters >= 32 ? 8 : L::kRegisters >= 16 ? 6 : 
 template <class L>
 constexpr int64_t kScratchColumns = 24 * 1024 / (kTileWides * L::kLanes * 4);
 // Most tokens for which 16-bit floats are read in place, not through a scratch panel. (F32 always is.)
-constexpr int64_t kInPlaceTokens = 32;
+constexpr int64_t kInPlaceTokens = 16;
 // Tokens whose activations stay in the second-level cache while the panels pass.
-constexpr int64_t kTokenBlock = 96;
+template <class L>
+constexpr int64_t token_block(int64_t cols) {
+  constexpr int64_t most = 96, least = 24;  // multiples of kTileTokens
+  const int64_t fitting = (int64_t{1} << 18) / cols / least * least;
+  return fitting < least ? least : fitting < most ? fitting : most;
+}
 // How far ahead of a stream of weights memory is asked for.
 constexpr int64_t kPrefetchBytes = 2048;
 
@@ -40,12 +45,13 @@ constexpr int64_t kPrefetchBytes = 2048;
 template <class L, WeightType type>
 constexpr int kFusedTokens = L::kRegisters < 16 ? 1 : panel_layout(type).block == 1 ? kTileTokens<L> : 4;
 
-// Wides that are multiplied together then.
-template <class L>
+// Wides that are multiplied together then: as many as leave room for their scales and offsets.
+template <class L, WeightType type>
 constexpr int fused_wides(int num_tokens) {
+  constexpr bool has_offset = panel_layout(type).block > 1 && type != WeightType::Q8_0;
   if (L::kRegisters < 16) return 1;
   if (L::kRegisters >= 32) return num_tokens <= 4 ? 4 : 2;
-  return num_tokens == 1 ? 4 : num_tokens == 2 ? 3 : 2;
+  return num_tokens == 1 ? 4 - has_offset : num_tokens == 2 ? 3 - has_offset : 2;
 }
 
 // ---- one tile: `R` tokens times `P` wides ----
@@ -317,7 +323,7 @@ void linear_fused(const LinearArgs& args) {
   if constexpr (R > 1) {
     if (args.num_tokens < R) return linear_fused<L, type, R - 1>(args);
   }
-  constexpr int P = fused_wides<L>(R);
+  constexpr int P = fused_wides<L, type>(R);
   Tile tile = {};
   tile.x = args.x;
   tile.x_stride = args.x_stride;
@@ -416,9 +422,10 @@ template <class L, WeightType type, bool is_in_place>
 void linear_tiled(const LinearArgs& args) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(args.scratch);
   float* scratch = reinterpret_cast<float*>((address + 63) / 64 * 64);
-  for (int64_t token = 0; token < args.num_tokens; token += kTokenBlock) {
+  const int64_t block = token_block<L>(args.cols);
+  for (int64_t token = 0; token < args.num_tokens; token += block) {
     const int64_t left = args.num_tokens - token;
-    const int64_t token_end = token + (left < kTokenBlock ? left : kTokenBlock);
+    const int64_t token_end = token + (left < block ? left : block);
     for (int64_t panel = args.panel_begin; panel < args.panel_end;) {
       Tile packed = {};
       packed.x = args.x;

@@ -178,7 +178,7 @@ Options parse(int num_arguments, char** arguments) {
 int run_benchmark(const std::vector<const Kernels*>& all, int num_arguments, char** arguments) {
   const Options options = parse(num_arguments, arguments);
   for (const NamedType& named : kTypes) {
-    if (options.isa.empty() && (options.type.empty() || options.type == named.name)) measure_packing(named);
+    if (options.type.empty() || options.type == named.name) measure_packing(named);
   }
   std::vector<int64_t> token_counts = {1, 2, 4, 8, 16, 32, 128, 512};
   if (options.num_tokens) token_counts = {options.num_tokens};

@@ -155,9 +155,10 @@ void denormals_are_zero_inside_and_only_there() {
   check(tiny / 2 != 0.0f, "the caller's mode did not come back after a fault");
 }
 
-void a_forked_child_is_told_and_can_leave() {
+void a_forked_child_is_told_and_can_leave(bool workers_are_asleep) {
   ThreadPool* pool = new ThreadPool(3, false);
   pool->run([](int) {});
+  if (workers_are_asleep) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   const pid_t child = fork();
   if (child == 0) {
     const std::string fault = fault_of(*pool, [](int) {});
@@ -210,7 +211,10 @@ int main() {
   run("two pools do not disturb each other", two_pools_do_not_disturb_each_other);
   run("regions of two callers follow one another", regions_of_two_callers_follow_one_another);
   run("denormals are zero inside and only there", denormals_are_zero_inside_and_only_there);
-  run("a forked child is told and can leave", a_forked_child_is_told_and_can_leave);
+  run("a forked child of a busy pool is told and can leave",
+      [] { a_forked_child_is_told_and_can_leave(false); });
+  run("a forked child of an idle pool is told and can leave",
+      [] { a_forked_child_is_told_and_can_leave(true); });
   run("shares cover all work once", shares_cover_all_work_once);
   run("a pool without threads is refused", a_pool_without_threads_is_refused);
   return result();

@@ -1,17 +1,14 @@
-"""AsyncLLM: streams, aborts at any point, slow readers, death, draining."""
+"""AsyncLLM: streams, slow readers, death, loading, draining."""
 
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from octavo.contracts.step import StepPlan
 from octavo.engine.async_engine import LONG_TEXT, AsyncLLM, LoadProgress
 from octavo.engine.build import Engine
 from octavo.engine.health import STALLED_AFTER_S
@@ -25,57 +22,12 @@ from octavo.errors import (
 from octavo.executor.base import ReportProgress
 from octavo.executor.scripted import ScriptedExecutor
 from octavo.foundation.clock import ManualClock
-from octavo.outputs import RequestOutput
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from tests.support.scripted_engine import says, scripted_engine
+from tests.support.serving import ANSWERS, ENDLESS, SHORT, Gate, assert_idle, serving, text_of
 from tests.support.tiny_tokenizer import tiny_tokenizer
 
-ANSWERS = {"One": " two", "Two": " three four five", "Three": " four"}
 DELTA = RequestOutputKind.DELTA
-SHORT = SamplingParams(temperature=0, max_tokens=20, output_kind=DELTA)
-# Runs for seconds in the room that `serving` gives, so a test can rely on it being live.
-ENDLESS = SamplingParams(ignore_eos=True, max_tokens=None, output_kind=DELTA)
-
-
-@asynccontextmanager
-async def serving(**options: Any) -> AsyncIterator[AsyncLLM]:
-    """An engine that is loaded; at the end nothing may run or hold a block."""
-    room = {"max_model_len": 16_000, "num_blocks": 4_000} | options
-    engine = AsyncLLM(lambda report: scripted_engine(says(ANSWERS), **room))
-    try:
-        await engine.ready()
-        yield engine
-        if engine.is_running and not engine.is_draining:
-            await assert_idle(engine)
-    finally:
-        await engine.shutdown()
-
-
-async def assert_idle(engine: AsyncLLM) -> None:
-    """The commands sent so far have been carried out, and have left nothing behind."""
-    stats = await engine.stats()
-    assert (stats.num_running, stats.num_waiting, stats.num_used_blocks) == (0, 0, 0)
-    assert engine.num_open_requests == 0
-
-
-async def text_of(outputs: AsyncIterator[RequestOutput]) -> str:
-    """All pieces of the first choice, joined."""
-    return "".join([output.outputs[0].text async for output in outputs])
-
-
-class Gate:
-    """Holds the engine's thread at the begin of each step until it is opened."""
-
-    def __init__(self) -> None:
-        self._is_open = threading.Event()
-        self.is_reached = threading.Event()
-
-    def before_run(self, _: StepPlan) -> None:
-        self.is_reached.set()
-        self._is_open.wait(30)
-
-    def open(self) -> None:
-        self._is_open.set()
 
 
 # ---- streams
@@ -150,9 +102,9 @@ async def test_live_requests_may_share_a_name() -> None:
         first, second = (engine.generate("Two", ENDLESS, "same") for _ in range(2))
         await anext(first)
         await anext(second)
-        await first.aclose()  # type: ignore[attr-defined]
+        await first.aclose()
         assert (await anext(second)).request_id == "same"
-        await second.aclose()  # type: ignore[attr-defined]
+        await second.aclose()
 
         assert await text_of(engine.generate("Two", SHORT, "same")) == ANSWERS["Two"]
 
@@ -180,100 +132,6 @@ async def test_a_slow_reader_gets_several_steps_at_once() -> None:
 
     assert len(rest) == 1
     assert len(first.outputs[0].token_ids) + len(rest[0].outputs[0].token_ids) == 100
-
-
-# ---- leaving early
-
-
-@pytest.mark.parametrize("num_read", [0, 1, 5])
-async def test_closing_the_iterator_ends_the_request(num_read: int) -> None:
-    """However far it was read; the fixture finds no block in use."""
-    async with serving() as engine:
-        outputs = engine.generate("Two", ENDLESS)
-        for _ in range(num_read):
-            await anext(outputs)
-        await outputs.aclose()  # type: ignore[attr-defined]
-        stats = await engine.stats()
-
-    assert stats.num_finished["abort"] == (1 if num_read else 0)
-
-
-async def test_blocks_are_free_before_the_next_plan() -> None:
-    """A pool that one request fills serves the next as soon as the first has left."""
-    async with serving(num_blocks=4, max_model_len=16) as engine:
-        outputs = engine.generate([7] * 12, ENDLESS)
-        await anext(outputs)
-        await outputs.aclose()  # type: ignore[attr-defined]
-
-        assert (await engine.stats()).num_used_blocks == 0
-
-
-async def test_a_request_that_waits_can_be_left() -> None:
-    """Before it has ever run."""
-    async with serving(scheduler={"max_num_seqs": 1}) as engine:
-        running = engine.generate("Two", ENDLESS)
-        await anext(running)
-        waiting = engine.submit(await engine.check("One", SHORT))
-        waiting.close()
-        waiting.close()
-        assert (await engine.stats()).num_waiting == 0
-        assert [output async for output in waiting] == []
-        await running.aclose()  # type: ignore[attr-defined]
-
-
-async def test_the_end_of_a_readers_task_ends_its_request() -> None:
-    """Cancelled while it waits for the next output."""
-    gate = Gate()
-    async with serving(before_run=gate.before_run) as engine:
-        reader = asyncio.create_task(text_of(engine.generate("Two", ENDLESS)))
-        await asyncio.to_thread(gate.is_reached.wait, 30)
-        reader.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await reader
-        gate.open()
-
-
-async def test_random_cancels_leave_nothing_behind() -> None:
-    """64 readers, two thirds of them leave at a random point; the others get their answers."""
-    chance = random.Random(3)
-
-    async def read(engine: AsyncLLM, limit: int | None) -> str:
-        params = SHORT if limit is None else ENDLESS.replace(n=chance.choice((1, 2)))
-        outputs = engine.generate("Two", params)
-        pieces = []
-        async for output in outputs:
-            pieces.append(output.outputs[0].text)
-            if limit is not None and len(pieces) >= limit:
-                await outputs.aclose()  # type: ignore[attr-defined]
-                return "left"
-        return "".join(pieces)
-
-    async with serving(num_blocks=64, scheduler={"max_num_seqs": 8}) as engine:
-        tasks = []
-        for number in range(64):
-            limit = None if number % 3 == 0 else chance.randrange(1, 20)
-            tasks.append(asyncio.create_task(read(engine, limit)))
-        for task in chance.sample(tasks[1::3], 12):
-            await asyncio.sleep(0)
-            task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-
-    assert results[::3] == [ANSWERS["Two"]] * len(results[::3])
-    cancelled = [result for result in results if isinstance(result, BaseException)]
-    assert cancelled
-    assert all(isinstance(result, asyncio.CancelledError) for result in cancelled)
-
-
-async def test_abort_by_name_gives_the_reader_a_last_output() -> None:
-    """With what there is, and the reason."""
-    async with serving() as engine:
-        outputs = engine.generate("Two", ENDLESS, "mine")
-        await anext(outputs)
-        await engine.abort(["mine", "unknown"])
-        *_, last = [output async for output in outputs]
-
-    assert last.finished
-    assert last.outputs[0].finish_reason == "abort"
 
 
 # ---- faults
@@ -414,7 +272,7 @@ async def test_the_prefix_cache_can_be_reset_when_nothing_runs() -> None:
         running = engine.generate(prompt, ENDLESS)
         await anext(running)
         assert not await engine.reset_prefix_cache()
-        await running.aclose()  # type: ignore[attr-defined]
+        await running.aclose()
         assert await engine.reset_prefix_cache()
         (first, *_) = [output async for output in engine.generate(prompt, SHORT)]
 
@@ -432,7 +290,7 @@ async def test_an_engine_serves_one_loop_at_a_time() -> None:
 
         with pytest.raises(RuntimeError, match="one event loop at a time"):
             await asyncio.to_thread(elsewhere)
-        await outputs.aclose()  # type: ignore[attr-defined]
+        await outputs.aclose()
         assert await asyncio.to_thread(elsewhere) == ANSWERS["Two"]
 
 

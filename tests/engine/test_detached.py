@@ -27,7 +27,7 @@ WAIT_S = 30
 class Rig:
     """An engine thread, and what it told its listener."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self) -> None:
         self.steps: list[list[TokenDelta]] = []
         self.deaths: list[BaseException] = []
         self.has_died = threading.Event()
@@ -36,7 +36,10 @@ class Rig:
         self.executors: list[ScriptedExecutor] = []
         self.thread = EngineThread(
             lambda report: scripted_engine(
-                on_executor=self.executors.append, before_run=self._before_run, **options
+                on_executor=self.executors.append,
+                before_run=self._before_run,
+                num_blocks=4_000,
+                max_model_len=16_000,
             ),
             EngineListener(lambda phase, share: None, self.steps.append, self._died),
             SystemClock(),
@@ -65,8 +68,8 @@ def rig() -> Iterator[Rig]:
 
 
 def endless(request_id: str) -> EngineRequest:
-    """Runs until it is aborted, as far as these tests go."""
-    return make_request(request_id, [7, 8], max_tokens=200)
+    """Runs for seconds, so a test can rely on it being live."""
+    return make_request(request_id, [7, 8], max_tokens=10_000)
 
 
 def test_a_step_is_one_message_with_all_its_deltas(rig: Rig) -> None:

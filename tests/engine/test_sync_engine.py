@@ -33,6 +33,7 @@ def assert_idle(engine: SyncEngine) -> None:
     """Nothing runs, waits or holds a block."""
     stats = engine.engine.core.stats()
     assert (stats.num_running, stats.num_waiting, stats.num_used_blocks) == (0, 0, 0)
+    assert not engine.engine.core.has_work()
 
 
 def test_results_come_in_the_order_of_the_jobs() -> None:

@@ -111,6 +111,8 @@ async def test_metrics_have_vllms_names_from_the_start() -> None:
     assert _sample(after, "vllm:generation_tokens_total") == 3
     assert _sample(after, "vllm:e2e_request_latency_seconds_count") == 1
     assert _sample(after, "vllm:kv_cache_usage_perc") == 0
+    assert _sample(after, "vllm:iteration_tokens_total_count") >= 3
+    assert _sample(before, "vllm:iteration_tokens_total_bucket", 'le="+Inf"') == 0
 
 
 def _sample(text: str, name: str, label: str = "") -> float:

@@ -19,6 +19,7 @@ from octavo.errors import InvalidRequestError
 ContentFormat = Literal["string", "openai"]
 
 MAX_DEPTH = 64  # of nested lists and objects
+MAX_ROLE = 64  # characters; templates may know roles of their own
 TEXT_PARTS = {
     "text": "text",
     "input_text": "text",
@@ -91,8 +92,9 @@ def _message(
     message: Mapping[str, object], where: str, content_format: ContentFormat, knows_developer: bool
 ) -> dict[str, Any]:
     role = message.get("role")
-    if not isinstance(role, str) or not role:
-        raise _wrong(f"{where}.role", "must be a text such as 'user'", role)
+    if not isinstance(role, str) or not 0 < len(role) <= MAX_ROLE:
+        rule = f"must be a text such as 'user', of at most {MAX_ROLE} characters"
+        raise _wrong(f"{where}.role", rule, role)
     if role == "developer" and not knows_developer:
         role = "system"
     built: dict[str, Any] = {"role": role}

@@ -25,8 +25,9 @@ class Choice:
         "_detokenizer",
         "_logprobs",
         "_matcher",
-        "_params",
+        "_min_tokens",
         "_push_plain",
+        "_shows_stop",
         "_text",
         "_token_ids",
         "finish_reason",
@@ -50,7 +51,9 @@ class Choice:
         self.has_news = False  # since the last `take`
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
-        self._params = params
+        # Copied out, because a script may change its parameters for the next request meanwhile.
+        self._min_tokens = params.min_tokens
+        self._shows_stop = params.include_stop_str_in_output
         self._detokenizer = detokenizer
         self._matcher = matcher
         self._decode = decode
@@ -58,7 +61,7 @@ class Choice:
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprobs] | None = None if params.logprobs is None else []
         self._cumulative_logprob = 0.0
-        is_plain = detokenizer is not None and matcher is None and self._logprobs is None
+        is_plain = matcher is None and self._logprobs is None
         self._push_plain = detokenizer.push if detokenizer is not None and is_plain else None
 
     @property
@@ -129,7 +132,7 @@ class Choice:
         assert self._detokenizer is not None
         token_ids, push = delta.token_ids, self._detokenizer.push
         with_text = token_ids
-        if delta.finish_reason == "stop" and not self._params.include_stop_str_in_output:
+        if delta.finish_reason == "stop" and not self._shows_stop:
             with_text = token_ids[:-1]  # the token that ended the answer has no text
         if self._matcher is None:
             for token_id in with_text:
@@ -149,7 +152,7 @@ class Choice:
         matcher = self._matcher
         if matcher is None:
             return text
-        text = matcher.push(text, may_stop=num_tokens > self._params.min_tokens)
+        text = matcher.push(text, may_stop=num_tokens > self._min_tokens)
         if matcher.matched is not None:
             self.finish_reason, self.stop_reason = "stop", matcher.matched
         return text

@@ -164,6 +164,8 @@ class EngineCore:
             num_generation_tokens=counters.num_generation_tokens,
             num_finished=dict(counters.num_finished),
             num_steps=times.num_steps,
+            steps_by_size=list(times.by_size),
+            num_step_tokens=times.num_tokens,
             python_s=times.python_s,
             compute_s=times.compute_s,
             last_step=times.last,

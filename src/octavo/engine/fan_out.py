@@ -35,7 +35,6 @@ class RequestStream:
         "error",
         "metrics",
         "on_news",
-        "params",
         "prompt",
         "request_id",
     )
@@ -56,7 +55,6 @@ class RequestStream:
         """`core_ids` are parallel to `choices`. `kind` overrides the one in `params`."""
         self.request_id = request_id
         self.prompt = prompt
-        self.params = params
         self.choices = choices
         self.core_ids = core_ids
         self.on_news = on_news
@@ -79,8 +77,8 @@ class RequestStream:
 
     def push(self, choice: Choice, delta: TokenDelta, now_s: float) -> bool:
         """Take in the news of one choice. True when the core must be told to end it."""
-        if delta.finish_reason == "error" and delta.error is not None:
-            self.fail(RequestFailedError(delta.error))
+        if delta.finish_reason == "error":
+            self.fail(RequestFailedError(delta.error or "the request failed inside the engine"))
             return False
         if choice.index == 0:
             self._note_prompt(delta)

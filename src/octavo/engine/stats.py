@@ -9,9 +9,15 @@ so they cannot drift. Counters only grow; take two snapshots and subtract.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import msgspec
 
 from octavo.contracts.delta import FinishReason
+
+
+# Upper bounds of the counts of tokens per step; one more count holds what is above the last.
+STEP_SIZE_BOUNDS = tuple(2**power for power in range(15))
 
 
 class StepStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +45,8 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     num_generation_tokens: int
     num_finished: dict[FinishReason, int]  # every request once, by its last state
     num_steps: int
+    steps_by_size: list[int]  # steps of up to STEP_SIZE_BOUNDS[i] tokens, not of fewer
+    num_step_tokens: int  # tokens computed in all steps
     python_s: float
     compute_s: float
     last_step: StepStats | None  # None before the first step
@@ -54,6 +62,8 @@ class StepTimes:
 
     def __init__(self) -> None:
         self.num_steps = 0
+        self.by_size = [0] * (len(STEP_SIZE_BOUNDS) + 1)
+        self.num_tokens = 0
         self.python_s = 0.0
         self.compute_s = 0.0
         self.last: StepStats | None = None
@@ -61,6 +71,8 @@ class StepTimes:
     def add(self, step: StepStats) -> None:
         """Count one step that ran."""
         self.num_steps += 1
+        self.by_size[bisect_left(STEP_SIZE_BOUNDS, step.num_tokens)] += 1
+        self.num_tokens += step.num_tokens
         self.python_s += step.python_s
         self.compute_s += step.compute_s
         self.last = step

@@ -7,12 +7,18 @@ fed when a request ends. All label sets exist from the start: alert rules use ab
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 
 from octavo.contracts.kv_plan import MemoryPlan
-from octavo.engine.stats import EngineStats
+from octavo.engine.stats import STEP_SIZE_BOUNDS, EngineStats
 
 FINISH_REASONS = ("stop", "length", "abort", "error")
 FIRST_TOKEN_BUCKETS = (
@@ -126,6 +132,7 @@ class _LiveCollector:
             count = stats.num_finished.get(reason, 0) if stats else 0  # type: ignore[call-overload]
             finished.add_metric((*self._labels.values(), reason), count)
         yield finished
+        yield self._step_sizes(stats)
         yield self._cache_info(memory)
 
     def _counts(self, stats: EngineStats | None) -> Iterator[tuple[str, str, float]]:
@@ -146,6 +153,22 @@ class _LiveCollector:
     def _gauge(self, name: str, text: str, value: float) -> GaugeMetricFamily:
         family = GaugeMetricFamily(f"{self._namespace}:{name}", text, labels=tuple(self._labels))
         family.add_metric(tuple(self._labels.values()), value)
+        return family
+
+    def _step_sizes(self, stats: EngineStats | None) -> HistogramMetricFamily:
+        """vLLM's iteration_tokens_total, which is a histogram in spite of its name."""
+        counts = stats.steps_by_size if stats else [0] * (len(STEP_SIZE_BOUNDS) + 1)
+        bounds = [*map(str, map(float, STEP_SIZE_BOUNDS)), "+Inf"]
+        family = HistogramMetricFamily(
+            f"{self._namespace}:iteration_tokens_total",
+            "Tokens computed in a step.",
+            labels=tuple(self._labels),
+        )
+        family.add_metric(
+            tuple(self._labels.values()),
+            buckets=list(zip(bounds, accumulate(counts), strict=True)),
+            sum_value=stats.num_step_tokens if stats else 0,
+        )
         return family
 
     def _cache_info(self, memory: MemoryPlan | None) -> GaugeMetricFamily:

@@ -1,0 +1,177 @@
+"""RequestStream: outputs of each kind, choices by index, metrics."""
+
+from __future__ import annotations
+
+from octavo.contracts.delta import TokenDelta
+from octavo.sampling_params import RequestOutputKind, SamplingParams
+from tests.support.output_rig import OutputRig, logprobs_for
+from tests.support.tiny_tokenizer import tiny_tokenizer
+
+DELTA, FINAL_ONLY = RequestOutputKind.DELTA, RequestOutputKind.FINAL_ONLY
+TOKENS = tiny_tokenizer()
+
+
+# ---- kinds of output
+
+
+def test_cumulative_outputs_hold_everything_so_far() -> None:
+    """Each output can be shown as it is."""
+    rig = OutputRig(SamplingParams())
+    ids = TOKENS.encode("two three four")
+
+    outputs = [rig.choice(token) for token in ids]
+
+    assert [output.text for output in outputs] == [
+        TOKENS.decode(ids[: place + 1]) for place in range(len(ids))
+    ]
+    assert [output.token_ids for output in outputs] == [
+        ids[: place + 1] for place in range(len(ids))
+    ]
+
+
+def test_delta_outputs_join_to_the_cumulative_one() -> None:
+    """Each holds only what is new."""
+    rig = OutputRig(SamplingParams(output_kind=DELTA))
+    ids = TOKENS.encode("two three four")
+
+    outputs = [rig.choice(token) for token in ids]
+
+    assert "".join(output.text for output in outputs) == "two three four"
+    assert [output.token_ids for output in outputs] == [[token] for token in ids]
+
+
+def test_a_final_output_comes_once_at_the_end() -> None:
+    """Nobody is woken before."""
+    rig = OutputRig(SamplingParams(output_kind=FINAL_ONLY))
+    ids = TOKENS.encode("two three four")
+
+    for token in ids[:-1]:
+        assert rig.push(token) is None
+    assert rig.news == []
+    output = rig.push(ids[-1], finish_reason="length")
+
+    assert output is not None
+    assert output.finished
+    assert output.outputs[0].text == "two three four"
+    assert output.outputs[0].token_ids == ids
+
+
+def test_news_that_nobody_took_merges() -> None:
+    """A slow reader gets one output for several steps, and was told once."""
+    rig = OutputRig(SamplingParams(output_kind=DELTA, logprobs=1))
+    ids = TOKENS.encode("two three four")
+
+    for token in ids:
+        rig.processor.process([TokenDelta("r", [token], logprobs=logprobs_for([token]))])
+
+    assert rig.news == [rig.stream]
+    output = rig.stream.take()
+    assert output is not None
+    assert output.outputs[0].text == "two three four"
+    assert output.outputs[0].token_ids == ids
+    assert output.outputs[0].logprobs is not None
+    assert len(output.outputs[0].logprobs) == len(ids)
+    assert rig.stream.take() is None
+
+
+def test_an_output_is_not_changed_by_what_follows() -> None:
+    """A reader may keep it."""
+    rig = OutputRig(SamplingParams(logprobs=1))
+    first = rig.choice(5, logprobs=logprobs_for([5]))
+    kept = (list(first.token_ids), first.text, first.logprobs == logprobs_for([5]))
+
+    rig.choice(6, logprobs=logprobs_for([6]))
+
+    assert (first.token_ids, first.text) == kept[:2]
+    assert first.logprobs is not None
+    assert len(first.logprobs) == 1
+
+
+def test_the_output_carries_the_prompt_and_the_cached_tokens() -> None:
+    """Cached tokens are known from the first delta on."""
+    rig = OutputRig(SamplingParams())
+    output = rig.push(5, num_cached_tokens=1)
+
+    assert output is not None
+    assert (output.request_id, output.prompt) == ("r", "One")
+    assert output.prompt_token_ids == TOKENS.encode("One")
+    assert output.num_cached_tokens == 1
+    later = rig.push(6)
+    assert later is not None
+    assert later.num_cached_tokens == 1
+
+
+# ---- several choices
+
+
+def test_choices_are_merged_by_index() -> None:
+    """A step's news of all choices is one output; each finishes on its own."""
+    rig = OutputRig(SamplingParams(n=2))
+    rig.processor.process([TokenDelta("r/1", [6]), TokenDelta("r/0", [5])])
+
+    output = rig.stream.take()
+
+    assert len(rig.news) == 1
+    assert output is not None
+    assert [(c.index, c.token_ids) for c in output.outputs] == [(0, [5]), (1, [6])]
+    assert not output.finished
+    output = rig.push(7, core_id="r/1", finish_reason="length")
+    assert output is not None
+    assert [(c.token_ids, c.finish_reason) for c in output.outputs] == [
+        ([5], None),
+        ([6, 7], "length"),
+    ]
+    assert not output.finished
+    output = rig.push(8, core_id="r/0", finish_reason="length")
+    assert output is not None
+    assert output.finished
+
+
+def test_a_delta_output_has_only_choices_with_news() -> None:
+    """Each finish reason is seen exactly once."""
+    rig = OutputRig(SamplingParams(n=2, output_kind=DELTA))
+
+    outputs = [
+        rig.push(5, core_id="r/0", finish_reason="length"),
+        rig.push(6, core_id="r/1"),
+        rig.push(7, core_id="r/1", finish_reason="length"),
+    ]
+
+    seen = [
+        (c.index, c.token_ids, c.finish_reason)
+        for output in outputs
+        if output
+        for c in output.outputs
+    ]
+    assert seen == [(0, [5], "length"), (1, [6], None), (1, [7], "length")]
+
+
+def test_a_stop_string_ends_one_choice_only() -> None:
+    """The other goes on."""
+    rig = OutputRig(SamplingParams(n=2, stop="two"))
+    rig.push(*TOKENS.encode("two"), core_id="r/0")
+
+    output = rig.push(5, core_id="r/1")
+
+    assert output is not None
+    assert [c.finish_reason for c in output.outputs] == ["stop", None]
+    assert rig.aborted == [(["r/0"], "stop")]
+    assert rig.processor.num_live == 1
+
+
+# ---- metrics
+
+
+def test_metrics_are_kept_on_request() -> None:
+    """Times by the engine's clock, tokens over all choices."""
+    rig = OutputRig(SamplingParams(n=2), keeps_metrics=True)
+    rig.clock.advance(1.0)
+    rig.push(5, core_id="r/0")
+    rig.clock.advance(1.0)
+    output = rig.push(5, core_id="r/1")
+
+    assert output is not None
+    assert output.metrics is not None
+    assert (output.metrics.first_token_s, output.metrics.last_token_s) == (2.0, 3.0)
+    assert output.metrics.num_generation_tokens == 2
+    assert OutputRig(SamplingParams()).push(5).metrics is None  # type: ignore[union-attr]
