@@ -66,16 +66,14 @@ class AttentionTile {
       : args_(args),
         head_dim_(args.kv.head_dim),
         alignment_(args.kv.block_size % W::kLanes == 0 ? W::kLanes / kKeyGroup : 1),
-        tile_groups_(least(kTileFloats / head_dim_ / kKeyGroup, W::kLanes) / alignment_ * alignment_) {}
+        tile_groups_(least(kTileFloats / head_dim_ / kKeyGroup, W::kLanes) & ~(alignment_ - 1)),
+        value_groups_(greatest(kTileFloats / head_dim_ / kKeyGroup, 4)) {}
 
   // `following` is what this thread computes afterwards, or `share` itself.
   void run(const AttentionShare& share, const AttentionShare& following) {
     const AttentionUnit& unit = share.unit;
     for (int64_t chunk = share.begin_chunk; chunk < share.end_chunk; ++chunk) {
-      if (reads_once(unit)) {
-        if (chunk + 1 < share.end_chunk) map_later(unit, chunk, unit, chunk + 1);
-        else map_later(unit, chunk, following.unit, following.begin_chunk);
-      }
+      if (reads_once(unit)) map_later(share, chunk, following);
       if (share.is_split) {
         const Partial partial = shared_partial(args_, share, chunk);
         compute_chunk(unit, chunk, partial, partial);
@@ -96,8 +94,11 @@ class AttentionTile {
   Partial total_of_unit() { return {total_max_, total_sum_, total_out_}; }
   Partial next_of_unit() { return {next_max_, next_sum_, next_out_}; }
 
-  // Few tokens read every key directly from the cache, once; the others leave it to tiles in float32.
+  // Few tokens read every key about once, so what they wait for is memory.
   static bool reads_once(const AttentionUnit& unit) { return unit.num_tokens < kWidenTokens; }
+  bool widens(const AttentionUnit& unit) const {
+    return type != KvType::F32 && !reads_once(unit) && tile_groups_ > 0;
+  }
 
   KeyRange visible(const AttentionUnit& unit, int64_t token) const {
     return visible_keys(unit.first_position + token, args_.window);
@@ -123,45 +124,46 @@ class AttentionTile {
   void compute_chunk(const AttentionUnit& unit, int64_t chunk, const Partial& first,
                      const Partial& later) {
     const KeyRange groups = groups_of(in_chunk(unit.keys, chunk));
+    const auto result_of = [&](int64_t token) -> const Partial& {
+      return visible(unit, token).first_chunk() == chunk ? first : later;
+    };
     map_groups(unit, chunk, groups);
-    const bool widens =
-        type != KvType::F32 && !reads_once(unit) && tile_groups_ > 0;
-    const int64_t step = widens ? tile_groups_ : kChunkGroups;
-    for (int64_t begin = groups.begin; begin < groups.end; begin += step) {
-      const KeyRange tile{begin, least(begin + step, groups.end)};
-      if (widens) widen_keys(tile);
+
+    each_tile(groups, widens(unit) ? tile_groups_ : kChunkGroups, [&](KeyRange tile) {
+      if (widens(unit)) widen_keys(tile);
       each_token(unit, chunk, [&](int64_t token, KeyRange keys) {
-        const KeyRange seen = groups_of(keys);
-        const KeyRange part{greatest(seen.begin, tile.begin), least(seen.end, tile.end)};
-        if (widens) score<KvType::F32, false>(unit, token, wide_map_, part);
-        else if (reads_once(unit)) score<type, true>(unit, token, map_, part);
-        else score<type, false>(unit, token, map_, part);
+        score_token(unit, token, overlap(groups_of(keys), tile));
       });
-    }
+    });
+
     each_token(unit, chunk, [&](int64_t token, KeyRange keys) {
-      const Partial& result = visible(unit, token).first_chunk() == chunk ? first : later;
+      const Partial& result = result_of(token);
       for (int64_t head = 0; head < unit.num_heads; ++head) {
         const int64_t row = token * unit.num_heads + head;
         exponentials<V>(args_, keys, scores_ + row * kChunk, result.max + row, result.sum + row);
       }
     });
-    const int64_t value_step = widens ? tile_groups_ : greatest(8192 / head_dim_ / kKeyGroup, 4);
-    for (int64_t begin = groups.begin; begin < groups.end; begin += value_step) {
-      const KeyRange tile{begin, least(begin + value_step, groups.end)};
-      if (widens) widen_values(tile);
+
+    each_tile(groups, widens(unit) ? tile_groups_ : value_groups_, [&](KeyRange tile) {
+      if (widens(unit)) widen_values(tile);
+      const KeyRange tile_keys{tile.begin * kKeyGroup, tile.end * kKeyGroup};
       each_token(unit, chunk, [&](int64_t token, KeyRange keys) {
-        const Partial& result = visible(unit, token).first_chunk() == chunk ? first : later;
-        const KeyRange part{greatest(keys.begin, tile.begin * kKeyGroup),
-                            least(keys.end, tile.end * kKeyGroup)};
+        const KeyRange part = overlap(keys, tile_keys);
         if (part.begin >= part.end) return;
-        const bool continues = part.begin > keys.begin;
-        if (widens) weigh<KvType::F32, false>(unit, token, wide_map_, part, continues, result);
-        else if (reads_once(unit)) weigh<type, true>(unit, token, map_, part, continues, result);
-        else weigh<type, false>(unit, token, map_, part, continues, result);
+        weigh_token(unit, token, part, part.begin > keys.begin, result_of(token));
       });
+    });
+  }
+
+  // Calls visit(tile) for consecutive pieces of `step` groups.
+  template <class Visit>
+  static void each_tile(KeyRange groups, int64_t step, Visit visit) {
+    for (int64_t begin = groups.begin; begin < groups.end; begin += step) {
+      visit(KeyRange{begin, least(begin + step, groups.end)});
     }
   }
 
+  // Find the groups of `chunk` in the cache.
   void map_groups(const AttentionUnit& unit, int64_t chunk, KeyRange groups) {
     const KvLayer& kv = args_.kv;
     const int64_t position = chunk * kChunk + groups.begin * kKeyGroup;
@@ -179,21 +181,21 @@ class AttentionTile {
     }
   }
 
-  void map_later(const AttentionUnit& unit, int64_t chunk, const AttentionUnit& later,
-                 int64_t later_chunk) {
+  // Pair the groups of `chunk` with those that are read afterwards: of the unit's next chunk, or of the
+  // first chunk of the unit that follows.
+  void map_later(const AttentionShare& share, int64_t chunk, const AttentionShare& following) {
+    const bool stays = chunk + 1 < share.end_chunk;
+    const AttentionUnit& unit = stays ? share.unit : following.unit;
+    const int64_t next_chunk = stays ? chunk + 1 : following.begin_chunk;
     const KvLayer& kv = args_.kv;
-    const KeyRange from = groups_of(in_chunk(unit.keys, chunk));
-    const KeyRange to = groups_of(in_chunk(later.keys, later_chunk));
-    const int64_t position = later_chunk * kChunk + to.begin * kKeyGroup;
-    const int32_t* block_id = later.row->block_table + position / kv.block_size;
-    int64_t slot = position % kv.block_size;
-    for (int64_t group = from.begin; group < from.end; ++group) {
-      map_.later_keys[group] = block_keys<const Number>(kv, *block_id, later.kv_head) + slot * head_dim_;
-      if (group - from.begin + 1 >= to.end - to.begin) continue;
-      slot += kKeyGroup;
-      if (slot < kv.block_size) continue;
-      slot = 0;
-      ++block_id;
+    const KeyRange groups = groups_of(in_chunk(share.unit.keys, chunk));
+    const KeyRange later = groups_of(in_chunk(unit.keys, next_chunk));
+    for (int64_t group = groups.begin; group < groups.end; ++group) {
+      const int64_t other = least(later.begin + group - groups.begin, later.end - 1);
+      const int64_t position = next_chunk * kChunk + other * kKeyGroup;
+      const int64_t block_id = unit.row->block_table[position / kv.block_size];
+      map_.later_keys[group] = block_keys<const Number>(kv, block_id, unit.kv_head) +
+                               position % kv.block_size * head_dim_;
     }
   }
 
@@ -221,6 +223,12 @@ class AttentionTile {
   }
 
   // Scores of the heads of one token for some groups of keys.
+  void score_token(const AttentionUnit& unit, int64_t token, KeyRange groups) {
+    if (widens(unit)) return score<KvType::F32, false>(unit, token, wide_map_, groups);
+    if (reads_once(unit)) return score<type, true>(unit, token, map_, groups);
+    score<type, false>(unit, token, map_, groups);
+  }
+
   template <KvType from, bool kPrefetch, class Map>
   void score(const AttentionUnit& unit, int64_t token, const Map& map, KeyRange groups) {
     const float* q = args_.q + (unit.first_token + token) * args_.q_stride +
@@ -238,16 +246,27 @@ class AttentionTile {
     });
   }
 
-  // Outputs of the heads of one token over some keys.
+  // Outputs of the heads of one token over some keys; `continues` if earlier ones are in already.
+  void weigh_token(const AttentionUnit& unit, int64_t token, KeyRange keys, bool continues,
+                   const Partial& result) {
+    const int64_t row = token * unit.num_heads;
+    if (widens(unit)) {
+      weigh<KvType::F32, false>(unit, row, wide_map_, keys, continues, result);
+    } else if (reads_once(unit)) {
+      weigh<type, true>(unit, row, map_, keys, continues, result);
+    } else {
+      weigh<type, false>(unit, row, map_, keys, continues, result);
+    }
+  }
+
   template <KvType from, bool kPrefetch, class Map>
-  void weigh(const AttentionUnit& unit, int64_t token, const Map& map, KeyRange keys,
+  void weigh(const AttentionUnit& unit, int64_t first_row, const Map& map, KeyRange keys,
              bool continues, const Partial& result) {
-    const int64_t first_row = token * unit.num_heads;
     each_piece(unit.num_heads, [&](auto count, int64_t head) {
       constexpr int kQueries = decltype(count)::value;
       const int64_t row = first_row + head;
-      weigh_values<V, from, kQueries, kPrefetch>(scores_ + row * kChunk, head_dim_, map, keys, continues,
-                                      result.out + row * head_dim_);
+      weigh_values<V, from, kQueries, kPrefetch>(scores_ + row * kChunk, head_dim_, map, keys,
+                                                 continues, result.out + row * head_dim_);
     });
   }
 
@@ -273,7 +292,8 @@ class AttentionTile {
   const AttentionArgs& args_;
   const int64_t head_dim_;
   const int64_t alignment_;    // groups of a vector of keys
-  const int64_t tile_groups_;  // groups that are widened together
+  const int64_t tile_groups_;  // groups that are widened together; 0 if heads are too large for that
+  const int64_t value_groups_; // groups whose values stay in the first-level cache
   ChunkMap<Number> map_;
   ChunkMap<float> wide_map_;   // of the groups that lie widened in wide_
   float total_max_[kTileRows], total_sum_[kTileRows];

@@ -35,6 +35,10 @@ struct KeyRange {
   OCTAVO_INLINE int64_t end_chunk() const { return ceil_div(end, kChunk); }
 };
 
+OCTAVO_INLINE KeyRange overlap(KeyRange a, KeyRange b) {
+  return {greatest(a.begin, b.begin), least(a.end, b.end)};
+}
+
 // The keys that the query at `position` sees.
 OCTAVO_INLINE KeyRange visible_keys(int64_t position, int64_t window) {
   const int64_t begin = window > 0 ? greatest(position - window + 1, 0) : 0;
@@ -141,9 +145,9 @@ class AttentionPlan {
     return unit;
   }
 
-  // Time of one key in units of the time of one query vector: reading a key costs about as much as
-  // multiplying it with three queries.
-  OCTAVO_INLINE static int64_t cost_per_key(const AttentionUnit& unit) { return unit.num_rows() + 3; }
+  // Time of one key in units of the time of one query vector: bringing a key from memory costs about as
+  // much as multiplying it with six queries.
+  OCTAVO_INLINE static int64_t cost_per_key(const AttentionUnit& unit) { return unit.num_rows() + 6; }
 
   OCTAVO_INLINE static int64_t cost(const AttentionUnit& unit) {
     return (unit.keys.end - unit.keys.begin) * cost_per_key(unit);

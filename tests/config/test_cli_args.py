@@ -129,3 +129,18 @@ def test_a_placement_that_cannot_be_had_is_refused() -> None:
 
     with pytest.raises(ConfigError, match="--tensor-parallel-size 2"):
         explain_vllm_flags(parser.parse_args(["-tp", "2"]))
+
+
+def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Kubernetes service called octavo sets OCTAVO_PORT; nobody gave --port."""
+    monkeypatch.setenv("OCTAVO_PORT", "tcp://10.0.0.1:8000")
+
+    with pytest.raises(ConfigError, match="OCTAVO_PORT"):
+        parse_server()
+
+
+@pytest.mark.parametrize("keys", [("",), ("right", "")])
+def test_an_empty_key_is_refused(keys: tuple[str, ...]) -> None:
+    """`--api-key "$KEY"` with KEY unset must not open the server."""
+    with pytest.raises(ConfigError, match="--api-key"):
+        ServerConfig(api_key=keys)

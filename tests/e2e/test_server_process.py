@@ -179,6 +179,38 @@ async def test_sigint_ends_at_once() -> None:
     assert code == 0
 
 
+def test_a_second_signal_ends_a_server_that_hangs(tmp_path: Path) -> None:
+    """The model is a pipe that nobody writes to: loading never ends, nor reports."""
+    model = tmp_path / "model.gguf"
+    os.mkfifo(model)
+    with socket_path() as path:
+        server = ServerProcess([str(model), "--uds", str(path)])
+        try:
+            while _ready_over(path) is None:
+                assert server.process.poll() is None, server.log
+            server.process.send_signal(signal.SIGTERM)
+            while _ready_over(path) != "draining":
+                assert server.process.poll() is None, server.log
+            server.process.send_signal(signal.SIGTERM)
+
+            assert server.wait_end() == 128 + signal.SIGTERM
+        finally:
+            server.stop()
+
+
+def _ready_over(path: Path) -> str | None:
+    """What /ready says on a Unix socket; None while nobody answers."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(20)
+        try:
+            connection.connect(str(path))
+        except OSError:
+            return None
+        connection.sendall(b"GET /ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        reply = b"".join(iter(lambda: connection.recv(4096), b""))
+    return str(json.loads(reply.partition(b"\r\n\r\n")[2])["status"])
+
+
 def test_a_unix_socket_serves_as_well() -> None:
     """--uds instead of a port."""
     with socket_path() as path, serving(str(smollm2_path()), "--uds", str(path), *SMALL):

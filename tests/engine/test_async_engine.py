@@ -19,7 +19,8 @@ from octavo.errors import (
     OverloadedError,
     RequestFailedError,
 )
-from octavo.executor.base import ReportProgress
+
+from octavo.contracts.progress import ReportProgress
 from octavo.executor.scripted import ScriptedExecutor
 from octavo.foundation.clock import ManualClock
 from octavo.sampling_params import RequestOutputKind, SamplingParams
@@ -121,7 +122,7 @@ async def test_a_slow_reader_gets_several_steps_at_once() -> None:
     """And does not hold up others meanwhile."""
     async with serving() as engine:
         slow = engine.generate(
-            "One", SamplingParams(max_tokens=100, ignore_eos=True, output_kind=DELTA)
+            "One", SamplingParams(max_tokens=1000, ignore_eos=True, output_kind=DELTA)
         )
         first = await anext(slow)
         for _ in range(3):
@@ -130,8 +131,8 @@ async def test_a_slow_reader_gets_several_steps_at_once() -> None:
             pass
         rest = [output async for output in slow]
 
-    assert len(rest) == 1
-    assert len(first.outputs[0].token_ids) + len(rest[0].outputs[0].token_ids) == 100
+    assert len(rest) <= 1
+    assert sum(len(output.outputs[0].token_ids) for output in (first, *rest)) == 1000
 
 
 # ---- faults

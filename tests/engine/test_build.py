@@ -11,7 +11,8 @@ from octavo.config.engine import CacheConfig, EngineConfig, ModelConfig
 from octavo.contracts.kv_plan import MemoryPlan
 from octavo.engine.build import build_engine, start_core
 from octavo.errors import DoesNotFitError, ModelFileError
-from octavo.executor.base import ReportProgress
+
+from octavo.contracts.progress import ReportProgress
 from octavo.executor.scripted import ScriptedExecutor
 from octavo.foundation.clock import SystemClock
 from octavo.sampling_params import SamplingParams

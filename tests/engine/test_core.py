@@ -12,7 +12,8 @@ from octavo.contracts.kv_plan import MemoryPlan
 from octavo.contracts.step import SamplingSpec, StepPlan, StepResult
 from octavo.engine.core import EngineCore
 from octavo.errors import EngineDeadError, InvalidRequestError
-from octavo.executor.base import ReportProgress
+
+from octavo.contracts.progress import ReportProgress
 from octavo.executor.scripted import ScriptedExecutor, answers, hash_of_history
 from octavo.foundation.clock import ManualClock
 from tests.support.builders import make_kv_plan, make_request, solo_answer

@@ -15,7 +15,8 @@ from octavo.contracts.step import StepPlan
 from octavo.engine.core import EngineCore
 from octavo.engine.detached import EngineListener, EngineThread
 from octavo.errors import EngineDeadError, ModelFileError
-from octavo.executor.base import ReportProgress
+
+from octavo.contracts.progress import ReportProgress
 from octavo.executor.scripted import ScriptedExecutor
 from octavo.foundation.clock import SystemClock
 from tests.support.builders import make_request

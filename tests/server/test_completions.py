@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -197,3 +198,67 @@ async def test_an_unknown_model_gets_404_that_names_it() -> None:
     assert reply.status == 404
     assert "nope" in reply.error["message"]
     assert "tiny" in reply.error["message"]
+
+
+async def test_draining_waits_for_the_whole_of_a_stream_that_has_not_begun() -> None:
+    """SIGTERM while the first token is computed: the answer is open until its end mark."""
+    was_waiting = []
+    async with scripted_server() as client:
+        answers = client.state.open_answers
+        drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def note(reply: Reply) -> bool:
+            if reply.pieces[-1]:
+                was_waiting.append(not drained.done())
+            return False
+
+        asking = asyncio.ensure_future(
+            client.send("POST", PATH, body(stream=True, ignore_eos=True), on_piece=note)
+        )
+        while answers.count == 0:
+            await asyncio.sleep(0)
+        drained = asyncio.ensure_future(answers.wait_closed())
+        reply = await asking
+        await drained
+
+    assert len(reply.chunks) > 1
+    assert all(was_waiting)
+
+
+async def test_a_default_limit_gives_way_to_the_context_and_a_given_one_is_refused() -> None:
+    """Nobody asked for the limit of generation_config, so nobody is told that it does not fit."""
+    facts = {"generation_defaults": {"max_new_tokens": 500}}
+    prompt = [7] * 250
+    async with scripted_server(facts=facts, max_model_len=256) as client:
+        given = await client.post(PATH, body(prompt, max_tokens=500))
+        reply = await client.post(PATH, {"prompt": prompt, "temperature": 0, "ignore_eos": True})
+
+    assert given.status == 400
+    assert reply.json["usage"]["total_tokens"] == 256
+
+
+async def test_a_request_may_bring_its_own_id() -> None:
+    """vLLM's `request_id`; one that would fill every chunk is refused."""
+    async with scripted_server() as client:
+        named = await client.post(PATH, body(request_id="job-7"))
+        refused = await client.post(PATH, body(request_id="x" * 257))
+
+    assert named.json["id"] == "cmpl-job-7"
+    assert (refused.status, refused.error["param"]) == (400, "request_id")
+
+
+async def test_a_text_that_cannot_fit_is_refused_by_its_characters() -> None:
+    """Before a tokenizer spends seconds on it."""
+    async with scripted_server(max_model_len=32) as client:
+        reply = await client.post(PATH, body("word " * 2000))
+
+    assert (reply.status, reply.error["param"]) == (400, "prompt")
+    assert "characters" in reply.error["message"]
+
+
+async def test_minus_one_shows_every_token() -> None:
+    """Where --max-logprobs -1 allows it."""
+    async with scripted_server(model={"max_logprobs": -1}) as client:
+        answer = (await client.post(PATH, body(logprobs=-1, max_tokens=1))).json["choices"][0]
+
+    assert len(answer["logprobs"]["top_logprobs"][0]) > 20

@@ -9,11 +9,13 @@ import pytest
 
 from octavo.config.server import ServerConfig
 from octavo.engine.async_engine import AsyncLLM
+from octavo.errors import CorruptFileError
 from octavo.server.app import ROUTES, build_app
 from octavo.server.auth import OPEN_PATHS
+from octavo.server.errors import NotReadyError
 from octavo.server.state import ServerState
 from tests.support.asgi import Client, scripted_server
-from tests.support.scripted_engine import scripted_engine
+from tests.support.scripted_engine import scripted_async_llm, scripted_engine
 
 KEYS = ServerConfig(api_key=("key-of-ann", "key-of-ben"))
 
@@ -181,3 +183,82 @@ async def test_while_draining_new_requests_are_refused_and_ready_says_so() -> No
 
         assert (await client.get("/ready")).json["status"] == "draining"
         assert (await client.post("/v1/completions", {"prompt": "hi"})).status == 503
+
+
+async def test_a_proxys_prefix_changes_neither_keys_nor_labels() -> None:
+    """With --root-path a probe needs no key, everything else does, and paths are counted."""
+    async with scripted_server(config=KEYS) as client:
+        probe = await client.get("/health", root_path="/llm")
+        guarded = await client.get("/v1/models", root_path="/llm")
+        text = (await client.get("/metrics")).content.decode()
+
+    assert (probe.status, guarded.status) == (200, 401)
+    assert 'handler="/health"' in text
+
+
+async def test_invented_methods_share_one_label() -> None:
+    """A label is never forgotten, so a stranger must not be able to make new ones."""
+    async with scripted_server() as client:
+        for number in range(20):
+            await client.send(f"METHOD{number}", "/health")
+        text = (await client.get("/metrics")).content.decode()
+
+    assert "METHOD" not in text
+    assert 'method="other"' in text
+
+
+async def test_a_client_that_leaves_within_its_body_is_no_fault_of_ours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nothing is logged, and the application raises nothing."""
+    async with scripted_server() as client:
+        await client.send("POST", "/v1/completions", b"{", leaves_within_body=True)
+
+    assert caplog.records == []
+
+
+async def test_beyond_the_bound_of_the_queue_a_request_gets_429() -> None:
+    """--max-queued-requests counts what waits beside the requests that can run."""
+    config = ServerConfig(max_queued_requests=2)
+    async with scripted_server(config=config, scheduler={"max_num_seqs": 1}) as client:
+        with client.state.admitted(1), client.state.admitted(1):
+            taken = await client.post("/v1/completions", {"prompt": "hi"})
+            with client.state.admitted(1):
+                refused = await client.post("/v1/completions", {"prompt": "hi", "stream": True})
+        again = await client.post("/v1/completions", {"prompt": "hi"})
+
+    assert (taken.status, refused.status, again.status) == (200, 429, 200)
+    assert refused.headers["retry-after"] == "1"
+
+
+async def test_a_request_that_comes_too_late_is_told_that_the_server_ends() -> None:
+    """503, not 429: another server may take it."""
+    async with scripted_server() as client:
+        await client.state.engine.shutdown()
+
+        with pytest.raises(NotReadyError), client.state.admitted(1):
+            pass
+
+
+async def test_a_template_of_the_configuration_that_is_none_ends_the_start() -> None:
+    """Not each chat, hours later."""
+    llm = scripted_async_llm()
+    state = ServerState(llm, "tiny", ServerConfig(chat_template="{% for %}"))
+    try:
+        with pytest.raises(CorruptFileError, match="line 1"):
+            state.set_loaded(await llm.ready())
+    finally:
+        await llm.shutdown()
+
+
+async def test_first_token_times_are_those_of_streams() -> None:
+    """A whole answer has one output, at its end; its time is no time to a first token."""
+    name = "vllm:time_to_first_token_seconds_count"
+    async with scripted_server() as client:
+        counts = []
+        for stream in (False, True):
+            await client.post("/v1/completions", {"prompt": "hi", "stream": stream})
+            lines = (await client.get("/metrics")).content.decode().splitlines()
+            counts.append(float(next(line for line in lines if line.startswith(name)).split()[-1]))
+
+    assert counts == [0.0, 1.0]

@@ -67,6 +67,8 @@ class Client:
         body: Any = None,
         *,
         headers: dict[str, str] | None = None,
+        root_path: str = "",
+        leaves_within_body: bool = False,
         on_piece: Callable[[Reply], bool] | None = None,
     ) -> Reply:
         """One request. The client goes away when `on_piece` says so after a piece of the answer."""
@@ -79,17 +81,21 @@ class Client:
             "type": "http",
             "http_version": "1.1",
             "method": method,
-            "path": path,
-            "raw_path": path.encode(),
+            "path": root_path + path,
+            "raw_path": (root_path + path).encode(),
             "query_string": query.encode(),
-            "root_path": "",
+            "root_path": root_path,
             "scheme": "http",
             "headers": [(k.lower().encode(), v.encode()) for k, v in all_headers.items()],
             "client": ("127.0.0.1", 1),
             "server": ("127.0.0.1", 80),
         }
         reply, gone = Reply(), asyncio.Event()
-        incoming: list[Message] = [{"type": "http.request", "body": raw, "more_body": False}]
+        incoming: list[Message] = [
+            {"type": "http.request", "body": raw, "more_body": leaves_within_body}
+        ]
+        if leaves_within_body:
+            gone.set()
 
         async def receive() -> Message:
             if incoming:

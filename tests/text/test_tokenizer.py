@@ -12,7 +12,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 
 from octavo.errors import CorruptFileError, InvalidRequestError, ModelFileError
 from octavo.text.spelling import CHARACTER_OF_BYTE
-from octavo.text.tokenizer import Tokenizer, tokenizer_from_folder
+from octavo.text.tokenizer import LONG_TEXT, Tokenizer, tokenizer_from_folder
 from tests.support.hard_strings import hard_strings
 
 BOS, EOS = "<s>", "</s>"
@@ -251,3 +251,17 @@ def test_no_special_tokens_means_none_whatever_the_post_processor_adds(tmp_path:
     tokenizer = opened(tmp_path, library(adds_bos=True))
     assert tokenizer.encode("") == [256]
     assert tokenizer.encode("", add_special_tokens=False) == []
+
+
+@pytest.mark.parametrize("adds", [False, True])
+def test_a_long_text_has_the_ids_that_its_library_gives(tmp_path: Path, adds: bool) -> None:
+    """The way that lets other threads run gives the same ids, and the same refusal."""
+    built = library(adds_bos=True)
+    tokenizer = tokenizer_from_folder(folder(tmp_path, built))
+    text = "".join(hard_strings()).encode("utf-8", "ignore").decode() + "word " * LONG_TEXT
+
+    ids = tokenizer.encode(text, add_special_tokens=adds)
+
+    assert ids == built.encode(text, add_special_tokens=adds).ids
+    with pytest.raises(InvalidRequestError, match="surrogate"):
+        tokenizer.encode(text + "\ud800")

@@ -21,6 +21,7 @@ from octavo.cli.engine_flags import add_engine_flags, engine_config
 from octavo.config.cli_args import Parser
 from octavo.engine.build import Engine, build_engine
 from octavo.engine.stats import StepStats
+from octavo.errors import RequestFailedError
 from octavo.foundation.clock import SystemClock
 from octavo.foundation.log import set_up_logging
 from octavo.sampling_params import SamplingParams
@@ -96,7 +97,9 @@ def measure(engine: Engine, workload: Workload, num_runs: int) -> Result:
         run_s, run_steps = _run_once(engine, workload, generator)
         if number > 0:
             runs_s.append(run_s)
-            steps += [step for step in run_steps if step.num_rows == workload.num_requests]
+            # A batch is as large as --max-num-seqs and the KV pool allow.
+            full = max(step.num_rows for step in run_steps)
+            steps += [step for step in run_steps if step.num_rows == full]
     median_s = statistics.median(runs_s)
     num_tokens = workload.num_requests * workload.new_len
     return Result(
@@ -128,7 +131,9 @@ def _run_once(
     for request in requests:
         engine.core.add_request(request)
     while engine.core.has_work():
-        engine.core.step()
+        for delta in engine.core.step():
+            if delta.finish_reason == "error":
+                raise RequestFailedError(f"a request of the benchmark failed: {delta.error}")
         last = engine.core.last_step
         if last is not None:
             steps.append(last)

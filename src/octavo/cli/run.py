@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from octavo.chat.template import ChatTemplate
@@ -12,7 +12,6 @@ from octavo.cli.engine_flags import add_engine_flags, engine_config
 from octavo.cli.progress import ProgressLine
 from octavo.cli.terminal import questions
 from octavo.config.cli_args import Parser
-from octavo.config.engine import EngineConfig
 from octavo.engine.async_engine import AsyncLLM
 from octavo.engine.build import Engine
 from octavo.engine.loading import loaded
@@ -36,39 +35,59 @@ def run(arguments: Sequence[str]) -> int:
     set_up_logging("warning")
     asked = [parsed.prompt] if parsed.prompt is not None else questions()
     overrides = {"temperature": parsed.temperature, "max_tokens": parsed.max_tokens}
-    return asyncio.run(
-        _answer_all(engine_config(parsed), asked, parsed.system, overrides, raw=parsed.raw)
-    )
-
-
-async def _answer_all(
-    config: EngineConfig,
-    asked: Iterable[str],
-    system: str | None,
-    overrides: dict[str, Any],
-    *,
-    raw: bool,
-) -> int:
-    llm = AsyncLLM.start(config)
-    try:
-        engine = await _load(llm)
-        params = SamplingParams.from_optional(
-            engine.default_sampling, **overrides, output_kind=RequestOutputKind.DELTA
-        )
-        template = ChatTemplate(engine.chat_template, engine.tokenizer.special_tokens)
-        history: list[Message] = [{"role": "system", "content": system}] if system else []
-        for question in asked:
-            if raw or engine.chat_template is None:
-                await _print(llm, question, params)
-                continue
-            history.append({"role": "user", "content": question})
-            text = template.render(history)
-            ids = engine.tokenizer.encode(text, add_special_tokens=False)
-            answer = await _print(llm, ids, params)
-            history.append({"role": "assistant", "content": answer})
-    finally:
-        await llm.shutdown()
+    # The loop runs while an answer is made, not while a person types: Ctrl-C at the prompt would
+    # only cancel a task that cannot notice it.
+    with asyncio.Runner() as runner:
+        llm = AsyncLLM.start(engine_config(parsed))
+        try:
+            conversation = runner.run(_begin(llm, parsed.system, overrides, raw=parsed.raw))
+            for question in asked:
+                runner.run(conversation.answer(question))
+        finally:
+            runner.run(llm.shutdown())
     return 0
+
+
+async def _begin(
+    llm: AsyncLLM, system: str | None, overrides: dict[str, Any], *, raw: bool
+) -> _Conversation:
+    """Wait for the model."""
+    engine = await _load(llm)
+    params = SamplingParams.from_optional(
+        engine.default_sampling, **overrides, output_kind=RequestOutputKind.DELTA
+    )
+    template = None
+    if not raw and engine.chat_template is not None:
+        template = ChatTemplate(engine.chat_template, engine.tokenizer.special_tokens)
+    return _Conversation(llm, engine, params, template, system)
+
+
+class _Conversation:
+    """Questions and answers so far. Without a template each question stands alone."""
+
+    def __init__(
+        self,
+        llm: AsyncLLM,
+        engine: Engine,
+        params: SamplingParams,
+        template: ChatTemplate | None,
+        system: str | None,
+    ) -> None:
+        self._llm, self._engine, self._params, self._template = llm, engine, params, template
+        self._history: list[Message] = []
+        if system:
+            self._history.append({"role": "system", "content": system})
+
+    async def answer(self, question: str) -> None:
+        """Print the answer as it comes."""
+        if self._template is None:
+            await _print(self._llm, question, self._params)
+            return
+        self._history.append({"role": "user", "content": question})
+        text = self._template.render(self._history)
+        ids = self._engine.tokenizer.encode(text, add_special_tokens=False)
+        answer = await _print(self._llm, ids, self._params)
+        self._history.append({"role": "assistant", "content": answer})
 
 
 async def _load(llm: AsyncLLM) -> Engine:

@@ -1,6 +1,7 @@
 """Options of one engine, grouped by who uses them. Names and meanings are vLLM's where it has them.
 
-A value of None means "decide for me"; `resolve.py` decides, and logs the reason.
+A value of None means "decide for me": whoever needs the value decides (`runner/memory_plan.py` the
+context, the runner its threads).
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from octavo.config.field import check_options, option
+from octavo.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,3 +41,5 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         check_options(self)
+        if not all(self.api_key):  # it would let everybody in who sends no key
+            raise ConfigError("--api-key must not be empty; leave it out to ask for no key")

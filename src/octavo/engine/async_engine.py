@@ -27,6 +27,7 @@ from typing import Self, TypeVar
 
 from octavo.config.engine import EngineConfig
 from octavo.contracts.delta import FinishReason, TokenDelta
+from octavo.contracts.progress import ReportProgress
 from octavo.contracts.request import EngineRequest
 from octavo.engine.build import Engine, build_engine
 from octavo.engine.core import EngineCore
@@ -37,7 +38,6 @@ from octavo.engine.output import OutputProcessor
 from octavo.engine.output_stream import OutputStream
 from octavo.engine.stats import EngineStats
 from octavo.errors import EngineDeadError, OverloadedError
-from octavo.executor.base import ReportProgress
 from octavo.foundation.clock import Clock, SystemClock
 from octavo.outputs import RequestOutput
 from octavo.prompts import PromptType

@@ -16,10 +16,11 @@ from typing import Any, Protocol
 from octavo.config.engine import EngineConfig, ModelConfig
 from octavo.config.model_facts import ModelFacts
 from octavo.contracts.kv_plan import MemoryPlan
+from octavo.contracts.progress import ReportProgress
 from octavo.engine.core import EngineCore
 from octavo.engine.intake import Intake, IntakeLimits
 from octavo.errors import InvalidRequestError
-from octavo.executor.base import Executor, ReportProgress
+from octavo.executor.base import Executor
 from octavo.executor.inline import InlineExecutor
 from octavo.foundation.clock import Clock
 from octavo.sampling_params import SamplingParams

@@ -22,11 +22,12 @@ from typing import Self
 from octavo.config.engine import CacheConfig, SchedulerConfig
 from octavo.contracts.delta import FinishReason, TokenDelta
 from octavo.contracts.kv_plan import MemoryPlan
+from octavo.contracts.progress import ReportProgress
 from octavo.contracts.request import EngineRequest
 from octavo.contracts.step import StepPlan, StepResult
 from octavo.engine.stats import EngineStats, StepStats, StepTimes
 from octavo.errors import EngineDeadError, InvalidRequestError
-from octavo.executor.base import Executor, ReportProgress
+from octavo.executor.base import Executor
 from octavo.foundation.clock import Clock
 from octavo.kvcache.manager import KVManager
 from octavo.scheduling.scheduler import Scheduler

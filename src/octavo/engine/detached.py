@@ -18,12 +18,12 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from octavo.contracts.delta import FinishReason, TokenDelta
+from octavo.contracts.progress import ReportProgress
 from octavo.contracts.request import EngineRequest
 from octavo.engine.build import Engine
 from octavo.engine.core import EngineCore
 from octavo.engine.health import Heartbeat
 from octavo.errors import EngineDeadError, InvalidRequestError
-from octavo.executor.base import ReportProgress
 from octavo.foundation.clock import Clock
 
 logger = logging.getLogger(__name__)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from octavo.contracts.progress import ReportProgress
 from octavo.engine.async_engine import AsyncLLM
 from octavo.engine.build import Engine
-from octavo.executor.base import ReportProgress
 
 REPORT_EVERY_S = 0.1
 

@@ -15,7 +15,6 @@ import msgspec
 
 from octavo.contracts.delta import FinishReason
 
-
 # Upper bounds of the counts of tokens per step; one more count holds what is above the last.
 STEP_SIZE_BOUNDS = tuple(2**power for power in range(15))
 

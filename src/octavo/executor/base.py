@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from octavo.contracts.kv_plan import MemoryPlan
+from octavo.contracts.progress import ReportProgress
 from octavo.contracts.step import StepPlan, StepResult
-
-ReportProgress = Callable[[str, float], None]  # (phase, share done between 0 and 1)
 
 
 class Executor(Protocol):

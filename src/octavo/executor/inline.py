@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from octavo.config.engine import EngineConfig
 from octavo.contracts.kv_plan import MemoryPlan
+from octavo.contracts.progress import ReportProgress
 from octavo.contracts.step import StepPlan, StepResult
 from octavo.errors import ConfigError, EngineDeadError
-from octavo.executor.base import ReportProgress
 from octavo.executor.registry import RUNNERS
 from octavo.runner.base import Runner
 from octavo.runner.memory_plan import plan_memory

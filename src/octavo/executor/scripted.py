@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from octavo.contracts.kv_plan import KVPlan, MemoryPlan
+from octavo.contracts.progress import ReportProgress
 from octavo.contracts.step import NewRow, SamplingSpec, StepPlan, StepResult, TokenLogprobs
-from octavo.executor.base import ReportProgress
 
 Script = Callable[[str, Sequence[int], int], int]
 """(request_id, known token ids, number of prompt tokens) -> the next token id.

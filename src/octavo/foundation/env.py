@@ -44,5 +44,10 @@ def cache_folder() -> Path:
 
 
 def flag_value(flag: str) -> str | None:
-    """The value of `--some-flag` from `OCTAVO_SOME_FLAG`."""
-    return os.environ.get("OCTAVO_" + flag.lstrip("-").replace("-", "_").upper()) or None
+    """The value of `--some-flag` from `OCTAVO_SOME_FLAG`; an empty one counts as unset."""
+    return os.environ.get(flag_variable(flag)) or None
+
+
+def flag_variable(flag: str) -> str:
+    """`--some-flag` -> `OCTAVO_SOME_FLAG`."""
+    return "OCTAVO_" + flag.lstrip("-").replace("-", "_").upper()

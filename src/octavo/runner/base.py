@@ -7,16 +7,14 @@ the weights and makes the KV pool of the size that the memory plan decided in be
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from octavo.config.engine import EngineConfig
 from octavo.contracts.kv_plan import MemoryPlan
+from octavo.contracts.progress import ReportProgress
 from octavo.contracts.step import StepPlan, StepResult
 from octavo.weights.checkpoint import Checkpoint
-
-ReportProgress = Callable[[str, float], None]  # (phase, share done between 0 and 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
@@ -50,6 +50,7 @@ def build_app(state: ServerState) -> ASGIApp:
             OctavoError: answer_error,
             HTTPException: answer_error,
             ClientGoneError: _answer_nobody,
+            ClientDisconnect: _answer_nobody,  # in the middle of its body
             Exception: answer_error,
         },
     )

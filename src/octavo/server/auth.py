@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from octavo.server.errors import error_body
+from octavo.server.paths import path_of
 from octavo.server.sse import send_json
 
 OPEN_PATHS = frozenset({"/health", "/ping", "/ready", "/metrics", "/version"})
@@ -29,7 +30,7 @@ class KeyGuard:
         self._digests = [_digest(key.encode()) for key in keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or not self._digests:
+        if scope["type"] != "http" or path_of(scope) in OPEN_PATHS or not self._digests:
             await self._app(scope, receive, send)
             return
         tenant = self._tenant(scope)

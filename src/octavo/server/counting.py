@@ -1,4 +1,7 @@
-"""Counts answers by path and status for the metrics. Unknown paths share one label."""
+"""Counts answers by path and status for the metrics.
+
+Whatever a client may invent, a path or a method, shares one label: labels are never forgotten.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from collections.abc import Set as AbstractSet
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from octavo.server.metrics import ServerMetrics
+from octavo.server.paths import path_of
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class AnswerCounter:
@@ -19,11 +25,13 @@ class AnswerCounter:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        handler = scope["path"] if scope["path"] in self._paths else "other"
+        path, method = path_of(scope), scope["method"]
+        handler = path if path in self._paths else "other"
+        method = method if method in METHODS else "other"
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._metrics.count_answer(scope["method"], handler, message["status"])
+                self._metrics.count_answer(method, handler, message["status"])
             await send(message)
 
         await self._app(scope, receive, counted)

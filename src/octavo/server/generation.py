@@ -14,7 +14,7 @@ from octavo.engine.async_engine import CheckedRequest
 from octavo.errors import InvalidRequestError, RequestFailedError
 from octavo.outputs import RequestOutput
 from octavo.prompts import TokensPrompt
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.server.merge import merge
 from octavo.server.schemas.envelope import PromptTokensDetails, Usage
 from octavo.server.state import ServerState
@@ -43,13 +43,18 @@ class TokenCounts:
 
 @dataclass(slots=True)
 class Generation:
-    """The outputs of one or more prompts with the same parameters."""
+    """The outputs of one or more prompts with the same parameters.
+
+    A limit on tokens that the request did not ask for (`has_own_limit` false) gives way where the
+    context has less room; one that it asked for is refused then.
+    """
 
     state: ServerState
     answer_id: str
     prompts: Sequence[TokensPrompt]
     params: SamplingParams
     priority: int = 0
+    has_own_limit: bool = True
     counts: TokenCounts = field(init=False)
 
     def __post_init__(self) -> None:
@@ -66,17 +71,28 @@ class Generation:
     async def outputs(self) -> AsyncGenerator[tuple[int, RequestOutput], None]:
         """(number of the prompt, output) as they come. Closing it aborts what still runs.
 
-        All prompts are checked before the first is queued. Raises InvalidRequestError.
+        All prompts are checked before the first is queued. Raises InvalidRequestError,
+        OverloadedError.
         """
         engine = self.state.engine
         checked = [
-            await engine.check(prompt, self.params, self.answer_id, priority=self.priority)
+            await engine.check(
+                prompt, self._params_for(prompt), self.answer_id, priority=self.priority
+            )
             for prompt in self.prompts
         ]
-        streams = [self._stream(one) for one in checked]
-        async with aclosing(merge(streams)) as merged:
-            async for number, output in merged:
-                yield number, output
+        with self.state.admitted(len(checked) * self.params.n):
+            streams = [self._stream(one) for one in checked]
+            async with aclosing(merge(streams)) as merged:
+                async for number, output in merged:
+                    yield number, output
+
+    def _params_for(self, prompt: TokensPrompt) -> SamplingParams:
+        limit = self.params.max_tokens
+        room = self.state.loaded.max_model_len - len(prompt["prompt_token_ids"])
+        if self.has_own_limit or limit is None or limit <= room:
+            return self.params
+        return self.params.replace(max_tokens=None)
 
     async def _stream(self, checked: CheckedRequest) -> AsyncGenerator[RequestOutput, None]:
         """The outputs of one prompt, counted."""
@@ -94,10 +110,14 @@ class Generation:
 
 
 class _Stopwatch:
-    """Feeds the histograms of one request."""
+    """Feeds the histograms of one request.
+
+    The times of tokens are known of streams only: a whole answer has one output, at its end.
+    """
 
     def __init__(self, state: ServerState, params: SamplingParams, num_prompt_tokens: int) -> None:
         self._metrics = state.metrics
+        self._sees_tokens = params.output_kind is RequestOutputKind.DELTA
         self._start_s = self._last_s = time.monotonic()
         self._first_s: float | None = None
         self._num_tokens = 0
@@ -111,11 +131,11 @@ class _Stopwatch:
         if num_tokens == 0:
             return
         now_s = time.monotonic()
-        if self._first_s is None:
+        if self._first_s is not None:
+            self._metrics.observe("inter_token_latency_seconds", now_s - self._last_s)
+        elif self._sees_tokens:
             self._first_s = now_s
             self._metrics.observe("time_to_first_token_seconds", now_s - self._start_s)
-        else:
-            self._metrics.observe("inter_token_latency_seconds", now_s - self._last_s)
         self._num_tokens += num_tokens
         self._last_s = now_s
 

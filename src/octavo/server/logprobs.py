@@ -64,7 +64,7 @@ class CompletionLogprobs:
 
     def _best(self, entry: TokenLogprobs) -> dict[str, float]:
         """The best tokens, the actual one always among them; equal texts keep the better one."""
-        count = max(1, self._num_best + 1)
+        count = len(entry.token_ids) if self._num_best == -1 else self._num_best + 1
         best: dict[str, float] = {}
         pairs = list(zip(entry.token_ids, entry.logprobs, strict=True))
         for token_id, value in (*pairs[1:count], pairs[0]):

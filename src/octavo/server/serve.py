@@ -11,9 +11,11 @@ import asyncio
 import contextlib
 import errno
 import logging
+import math
 import os
 import signal
 import socket
+import stat
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,6 +23,7 @@ import uvicorn
 
 from octavo.config.engine import EngineConfig
 from octavo.config.server import ServerConfig
+from octavo.contracts.progress import ReportProgress
 from octavo.engine.async_engine import AsyncLLM
 from octavo.engine.build import Engine
 from octavo.engine.loading import loaded
@@ -32,9 +35,10 @@ from octavo.server.stats_log import log_statistics
 
 logger = logging.getLogger(__name__)
 Announce = Callable[[Engine, str], None]
-ReportProgress = Callable[[str, float], None]
 ABORT_GRACE_S = 1.0  # for aborted answers to say so before their connections are closed
 BACKLOG = 2048
+DEFAULT_INTERVAL_S = 10.0
+SHORTEST_INTERVAL_S = 0.1
 
 
 def serve(
@@ -48,9 +52,27 @@ def serve(
 
     Raises ConfigError when the address cannot be had, and whatever loading the model raises.
     """
+    every_s = statistics_interval_s()
     listener = listen(server_config)
     with contextlib.closing(listener):
-        _run(_Server(engine_config, server_config, listener, announce, report).run())
+        _run(_Server(engine_config, server_config, listener, announce, report, every_s).run())
+
+
+def statistics_interval_s() -> float:
+    """Seconds between two statistics lines. Raises ConfigError for what is no such number."""
+    text = env.value(env.LOG_INTERVAL)
+    if text is None:
+        return DEFAULT_INTERVAL_S
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not SHORTEST_INTERVAL_S <= seconds < math.inf:
+        raise ConfigError(
+            f"{env.LOG_INTERVAL.name} must be a number of seconds, at least "
+            f"{SHORTEST_INTERVAL_S:g}, got {text!r}"
+        )
+    return seconds
 
 
 def listen(config: ServerConfig) -> socket.socket:
@@ -89,7 +111,9 @@ def _listen_unix(path: str) -> socket.socket:
 
 
 def _is_dead_socket(path: str) -> bool:
-    """Whether a socket file is left from a server that has ended."""
+    """Whether a socket file is left from a server that has ended. Other files are none."""
+    if not stat.S_ISSOCK(os.stat(path).st_mode):
+        return False  # a connection to any file is refused, so trying it would tell nothing
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(path)
@@ -137,9 +161,11 @@ class _Server:
         listener: socket.socket,
         announce: Announce,
         report: ReportProgress,
+        every_s: float,
     ) -> None:
         self._engine_config, self._config = engine_config, config
         self._listener, self._announce, self._report = listener, announce, report
+        self._every_s = every_s
         self._signals: asyncio.Queue[int] = asyncio.Queue()
 
     async def run(self) -> None:
@@ -175,8 +201,7 @@ class _Server:
         others: set[asyncio.Future[Any]] = {ending, serving}
         statistics: asyncio.Future[None] | None = None
         if not self._config.disable_log_stats:
-            every_s = float(env.value(env.LOG_INTERVAL) or 10.0)
-            statistics = asyncio.ensure_future(log_statistics(engine, every_s))
+            statistics = asyncio.ensure_future(log_statistics(engine, self._every_s))
         try:
             await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -195,9 +220,15 @@ class _Server:
                 self._config.shutdown_timeout,
             )
             await self._drain(state)
+        self._end_at_next_signal()
         await state.engine.shutdown(0)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(state.open_answers.wait_closed(), ABORT_GRACE_S)
+
+    def _end_at_next_signal(self) -> None:
+        """The engine ends after its step, or the next report of loading; a signal cuts that off."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, os._exit, 128 + number)
 
     async def _drain(self, state: ServerState) -> None:
         """Until the last answer is out, the time is up, or another signal comes."""

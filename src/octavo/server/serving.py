@@ -144,18 +144,16 @@ async def respond(request: Request, answer: Answer) -> Response | ASGIApp:
         with state.open_answers.one():
             body = await until_disconnect(request.receive, answer.whole())
         return json_response(body, headers=headers)
-    chunks = answer.chunks()
-    with state.open_answers.one():
-        first = await until_disconnect(request.receive, anext(chunks))
-    return EventStream(_with_first(state, first, chunks), headers)
+    chunks = _counted(state, answer.chunks())
+    first = await until_disconnect(request.receive, anext(chunks))
+    return EventStream(first, chunks, headers)
 
 
-async def _with_first(
-    state: ServerState, first: bytes, rest: AsyncGenerator[bytes, None]
+async def _counted(
+    state: ServerState, chunks: AsyncGenerator[bytes, None]
 ) -> AsyncGenerator[bytes, None]:
-    """The whole stream again, counted as open while it lasts."""
+    """The same chunks, counted as one open answer from before the first to the end."""
     with state.open_answers.one():
-        async with aclosing(rest):
-            yield first
-            async for chunk in rest:
+        async with aclosing(chunks):
+            async for chunk in chunks:
                 yield chunk

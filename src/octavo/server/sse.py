@@ -6,7 +6,7 @@ Streams are written as plain ASGI messages: one prepared chunk, one send.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import msgspec
 from starlette.types import Receive, Scope, Send
@@ -35,16 +35,17 @@ async def send_json(send: Send, status: int, content: object, headers: Headers =
 
 
 class EventStream:
-    """An ASGI answer that sends the byte chunks of an iterator, and closes it when the client goes.
+    """An ASGI answer that sends the byte chunks of an iterator, and closes it whatever happens.
 
-    The caller has taken the first chunk already, so that errors before it become a plain error
-    answer.
+    The caller has taken the `first` chunk already, so that errors before it become a plain error
+    answer; `rest` has begun and holds what the answer holds.
     """
 
     def __init__(
-        self, chunks: AsyncGenerator[bytes, None], headers: dict[str, str] | None = None
+        self, first: bytes, rest: AsyncGenerator[bytes, None], headers: dict[str, str] | None = None
     ) -> None:
-        self._chunks = chunks
+        self._first = first
+        self._rest = rest
         self._headers = headers or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,15 +54,16 @@ class EventStream:
             (b"cache-control", b"no-cache"),
             (b"x-accel-buffering", b"no"),
         ]
-        head += [(name.lower().encode(), text.encode()) for name, text in self._headers.items()]
-        await send({"type": "http.response.start", "status": 200, "headers": head})
-        try:
-            await until_disconnect(receive, self._send_all(send))
-        except ClientGoneError:
-            return  # nobody is left to tell; the iterator has been closed
+        head += [
+            (name.lower().encode(), text.encode("latin-1")) for name, text in self._headers.items()
+        ]
+        async with aclosing(self._rest):
+            await send({"type": "http.response.start", "status": 200, "headers": head})
+            with suppress(ClientGoneError):  # nobody is left to tell
+                await until_disconnect(receive, self._send_all(send))
 
     async def _send_all(self, send: Send) -> None:
-        async with aclosing(self._chunks) as chunks:
-            async for chunk in chunks:
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": self._first, "more_body": True})
+        async for chunk in self._rest:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

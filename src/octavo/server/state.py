@@ -16,13 +16,14 @@ from octavo.chat.template import ChatTemplate
 from octavo.config.server import ServerConfig
 from octavo.engine.async_engine import AsyncLLM
 from octavo.engine.build import Engine
-from octavo.errors import EngineDeadError, ModelNotFoundError
+from octavo.errors import EngineDeadError, InvalidRequestError, ModelNotFoundError, OverloadedError
 from octavo.prompts import TokensPrompt
 from octavo.server.errors import NotReadyError
 from octavo.server.metrics import ServerMetrics
 from octavo.text.tokenizer import Tokenizer
 
 LONG_TEXT = 4096  # characters; longer prompts are tokenised in a thread
+LONGEST_NAME = 256  # characters of a request's id; every chunk repeats it
 
 
 class OpenAnswers:
@@ -63,6 +64,7 @@ class ServerState:
         self.open_answers = OpenAnswers()
         self._loaded: Engine | None = None
         self._template: ChatTemplate | None = None
+        self._num_choices = 0  # admitted and not ended: running or waiting
 
     @property
     def loaded(self) -> Engine:
@@ -90,9 +92,15 @@ class ServerState:
         return self.loaded.default_sampling
 
     def set_loaded(self, loaded: Engine) -> None:
-        """The model is there; from now on requests are taken."""
+        """The model is there; from now on requests are taken.
+
+        Raises CorruptFileError for a template of the configuration that is none. The model's own is
+        compiled when the first chat asks for it.
+        """
         source = self.config.chat_template or loaded.chat_template
         self._template = ChatTemplate(source, loaded.tokenizer.special_tokens)
+        if self.config.chat_template:
+            self._template.prepare()
         self._loaded = loaded
 
     def require_ready(self) -> None:
@@ -105,6 +113,26 @@ class ServerState:
             progress = self.engine.load_progress
             message = f"the model is still loading: {progress.phase}, {progress.share:.0%}"
             raise NotReadyError(message, retry_after_s=1)
+
+    @contextmanager
+    def admitted(self, num_choices: int) -> Iterator[None]:
+        """Let so many choices into the engine while the block runs.
+
+        Raises OverloadedError when `--max-queued-requests` choices wait already, NotReadyError when
+        the engine takes no more.
+        """
+        if self.engine.is_draining:
+            raise NotReadyError("the server is shutting down", retry_after_s=5)
+        bound = self.config.max_queued_requests
+        num_waiting = self._num_choices - self.loaded.config.scheduler.max_num_seqs
+        if bound is not None and num_waiting >= bound:
+            message = f"{num_waiting} requests wait already, at most {bound} may; try again later"
+            raise OverloadedError(message, retry_after_s=1)
+        self._num_choices += num_choices
+        try:
+            yield
+        finally:
+            self._num_choices -= num_choices
 
     def require_model(self, name: str | None) -> str:
         """The name to answer with. Raises ModelNotFoundError."""
@@ -148,6 +176,12 @@ def salt_of(tenant: str | None, salt: str | None) -> str | None:
     return f"{tenant}/{salt or ''}"
 
 
-def new_id(prefix: str) -> str:
-    """A fresh id such as `cmpl-6f1e...`."""
-    return f"{prefix}-{os.urandom(12).hex()}"
+def new_id(prefix: str, name: str | None) -> str:
+    """An id such as `cmpl-6f1e...`, from the name that the client gave the request, or a fresh one.
+
+    Raises InvalidRequestError for a name that is too long.
+    """
+    if name is not None and len(name) > LONGEST_NAME:
+        message = f"request_id may have at most {LONGEST_NAME} characters, got {len(name)}"
+        raise InvalidRequestError(message, param="request_id")
+    return f"{prefix}-{name or os.urandom(12).hex()}"

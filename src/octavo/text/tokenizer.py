@@ -32,6 +32,10 @@ NAMED_TOKENS = (
 FLAG_CLASSES = ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer")
 
 
+# Characters from which on a text takes longer than handing it to the library as a batch of one.
+LONG_TEXT = 4096
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """Ids put before and after a text whose special tokens are wanted."""
@@ -76,11 +80,16 @@ class Tokenizer:
     ) -> list[int]:
         """Token ids of a text; BOS and EOS are added where the model's own rules say so.
 
-        Raises InvalidRequestError, naming `param`, for text that no UTF-8 can carry.
+        Other threads run while a long text is encoded: the library lets go of the GIL for batches
+        only. Raises InvalidRequestError, naming `param`, for text that no UTF-8 can carry.
         """
         frame = self._frame if add_special_tokens else Frame()
+        adds = frame is None
         try:
-            encoding = self.library.encode(text, add_special_tokens=frame is None)
+            if len(text) < LONG_TEXT:
+                encoding = self.library.encode(text, add_special_tokens=adds)
+            else:
+                [encoding] = self.library.encode_batch_fast([text], add_special_tokens=adds)
         except TypeError as error:  # what the library makes of a lone surrogate
             raise InvalidRequestError(_surrogate_message(text, param), param=param) from error
         ids: list[int] = encoding.ids

@@ -57,12 +57,19 @@ class _ChatAnswer(Answer):
             logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         )
         text = await chat_prompt(state, body)
+        if body.truncate_prompt_tokens is None:
+            state.loaded.intake.check_text_length(text, "messages")
         adds_specials = bool(body.add_special_tokens)
         ids = await state.tokenise(text, add_special_tokens=adds_specials)
         ids, _ = cut_prompt(ids, body.truncate_prompt_tokens, state.loaded.max_model_len)
         prompt = prompt_of(ids, None, salt_of(tenant, body.cache_salt))
         generation = Generation(
-            state, new_id("chatcmpl"), [prompt], params, priority=body.priority or 0
+            state,
+            new_id("chatcmpl", body.request_id),
+            [prompt],
+            params,
+            priority=body.priority or 0,
+            has_own_limit=limit_of(body) is not None,
         )
         return cls(generation, body, model)
 

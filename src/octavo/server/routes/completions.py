@@ -66,7 +66,14 @@ class _CompletionAnswer(Answer):
         if body.echo and body.logprobs is not None and params.prompt_logprobs is None:
             params.prompt_logprobs = body.logprobs
         prompts = await _token_prompts(state, body, salt_of(tenant, body.cache_salt))
-        generation = Generation(state, new_id("cmpl"), prompts, params, priority=body.priority or 0)
+        generation = Generation(
+            state,
+            new_id("cmpl", body.request_id),
+            prompts,
+            params,
+            priority=body.priority or 0,
+            has_own_limit=body.max_tokens is not None,
+        )
         return cls(generation, body, model, scores_only=scores_only)
 
     def choice(
@@ -147,6 +154,8 @@ async def _token_prompts(
     adds_specials = body.add_special_tokens is not False
     for given in prompts_of(body):
         if isinstance(given, str):
+            if body.truncate_prompt_tokens is None:
+                state.loaded.intake.check_text_length(given)
             ids = await state.tokenise(given, add_special_tokens=adds_specials)
         else:
             ids = given

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -33,13 +35,15 @@ async def tokenize(request: Request) -> Response:
     else:
         raise InvalidRequestError("prompt or messages is missing", param="prompt")
     tokens = await state.tokenise(text, add_special_tokens=adds_specials)
-    strings = [state.tokenizer.token_of(token) for token in tokens]
+    strings = None
+    if body.return_token_strs:
+        strings = await asyncio.to_thread(lambda: [*map(state.tokenizer.token_of, tokens)])
     return json_response(
         TokenizeResponse(
             count=len(tokens),
             max_model_len=state.loaded.max_model_len,
             tokens=tokens,
-            token_strs=strings if body.return_token_strs else None,
+            token_strs=strings,
         )
     )
 
@@ -56,5 +60,6 @@ async def detokenize(request: Request) -> Response:
         shown = str(wrong)[:30]
         message = f"tokens: id {shown} is outside the vocabulary of {size} tokens"
         raise InvalidRequestError(message, param="tokens")
-    text = state.tokenizer.decode(body.tokens, skip_special_tokens=False)
+    decode = state.tokenizer.decode
+    text = await asyncio.to_thread(decode, body.tokens, skip_special_tokens=False)
     return json_response(DetokenizeResponse(prompt=text))

@@ -1,0 +1,61 @@
+"""The listening socket, and what is refused before anything is loaded."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from octavo.config.server import ServerConfig
+from octavo.errors import ConfigError
+from octavo.server.serve import DEFAULT_INTERVAL_S, listen, statistics_interval_s
+from tests.support.server_process import socket_path
+
+INTERVAL = "OCTAVO_LOG_STATS_INTERVAL"
+
+
+def test_a_file_that_is_no_socket_is_never_removed(tmp_path: Path) -> None:
+    """--uds with the path of somebody's data is refused, and the data stay."""
+    path = tmp_path / "data.txt"
+    path.write_text("precious", encoding="utf-8")
+
+    with pytest.raises(ConfigError, match="--uds"):
+        listen(ServerConfig(uds=str(path)))
+
+    assert path.read_text(encoding="utf-8") == "precious"
+
+
+def test_the_socket_of_a_server_that_has_ended_is_replaced() -> None:
+    """A killed server leaves its socket file; the next one may start."""
+    with socket_path() as path:
+        listen(ServerConfig(uds=str(path))).close()
+
+        with listen(ServerConfig(uds=str(path))), socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+
+
+def test_the_socket_of_a_running_server_is_left_alone() -> None:
+    """Two servers cannot have one path."""
+    with socket_path() as path, listen(ServerConfig(uds=str(path))):
+        with pytest.raises(ConfigError, match="in use"):
+            listen(ServerConfig(uds=str(path)))
+
+
+@pytest.mark.parametrize("text", ["often", "0", "-1", "nan", "inf"])
+def test_a_wrong_interval_is_refused_by_the_name_of_its_variable(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Zero would be a loop that never sleeps."""
+    monkeypatch.setenv(INTERVAL, text)
+
+    with pytest.raises(ConfigError, match=INTERVAL):
+        statistics_interval_s()
+
+
+def test_the_interval_is_ten_seconds_unless_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fractions are fine."""
+    monkeypatch.delenv(INTERVAL, raising=False)
+    assert statistics_interval_s() == DEFAULT_INTERVAL_S
+    monkeypatch.setenv(INTERVAL, "0.5")
+    assert statistics_interval_s() == 0.5
