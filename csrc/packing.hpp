@@ -45,8 +45,8 @@ struct PanelLayout {
   int64_t panel_group;   // bytes of a group for eight rows
 };
 
-// In kernels only in constant expressions (see simd/vec.hpp).
-constexpr PanelLayout panel_layout(WeightType type) {
+// Static, because kernels include this header too: see the rules in simd/vec.hpp.
+static constexpr PanelLayout panel_layout(WeightType type) {
   switch (type) {
     case WeightType::F32: return {1, 4, 0, 32};
     case WeightType::F16: return {1, 2, 0, 16};

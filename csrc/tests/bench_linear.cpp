@@ -1,8 +1,8 @@
 // Speed of matrix products: test_linear --bench [--isa NAME] [--type NAME] [--threads N] [--tokens N]
 //
-// Weights are cold: each measurement walks through copies of the body matrices of a small model until it has
-// read more than the caches hold. Times are the best of a few rounds, beside the roofs of the machine:
-// fused multiply-adds from registers and reading memory.
+// Weights are cold: rounds walk through copies of the layers of a small model that are larger together than
+// the caches. Figures are the best of many rounds, beside the roofs of the machine: fused multiply-adds from
+// registers and reading memory.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -12,11 +12,12 @@
 #include <thread>
 #include <vector>
 
+#include "check.hpp"
 #include "linear_kernels.hpp"
 #include "matrices.hpp"
 #include "packing.hpp"
 
-namespace octavo::test {
+namespace octavo::tests {
 namespace {
 
 struct Options {
@@ -55,7 +56,7 @@ double seconds(int num_threads, Work work) {
 
 // The best of many rounds of a few milliseconds.
 template <class Work>
-double best_seconds(int num_threads, Work work) {
+double best_round(int num_threads, Work work) {
   double best = 1e9, total = 0;
   for (int round = 0; round < 5 || (total < 0.6 && round < 100); ++round) {
     const double taken = seconds(num_threads, [&](int thread) { work(round, thread); });
@@ -68,7 +69,7 @@ double best_seconds(int num_threads, Work work) {
 void print_roofs(const Kernels& kernels, int num_threads) {
   double flops = 0;
   std::vector<float> results(static_cast<size_t>(num_threads));
-  const double fma_seconds = best_seconds(num_threads, [&](int, int thread) {
+  const double fma_seconds = best_round(num_threads, [&](int, int thread) {
     const double one = kernels.multiply_adds(100000, &results[static_cast<size_t>(thread)]);
     if (thread == 0) flops = one * num_threads;
   });
@@ -76,7 +77,7 @@ void print_roofs(const Kernels& kernels, int num_threads) {
   std::vector<uint64_t> sums(static_cast<size_t>(num_threads));
   const int64_t rounds = 8;
   const size_t share = memory.size() / static_cast<size_t>(rounds * num_threads);
-  const double read_seconds = best_seconds(num_threads, [&](int round, int thread) {
+  const double read_seconds = best_round(num_threads, [&](int round, int thread) {
     const uint64_t* at = memory.data() + share * static_cast<size_t>(round % rounds * num_threads + thread);
     uint64_t sum[8] = {};
     for (size_t i = 0; i < share; i += 8) {
@@ -127,7 +128,7 @@ void measure(const Kernels& kernels, const NamedType& named, const Body& body, c
   const double layer_flops = 2.0 * static_cast<double>(num_tokens) * kLayerWeights;
   const size_t num_layers = body.matrices.size() / std::size(kShapes);
   const size_t layers = std::clamp(static_cast<size_t>(1e8 / layer_flops), size_t{1}, num_layers);
-  const double taken = best_seconds(num_threads, [&](int round, int thread) {
+  const double taken = best_round(num_threads, [&](int round, int thread) {
     const size_t first = static_cast<size_t>(round) * layers * std::size(kShapes);
     for (size_t i = first; i < first + layers * std::size(kShapes); ++i) {
       const Matrix& matrix = body.matrices[i % body.matrices.size()];
@@ -153,7 +154,7 @@ void measure_packing(const NamedType& named) {
   while (matrix.file.size() < (100u << 20)) matrix.file.insert(matrix.file.end(), few.begin(), few.end());
   matrix.rows = static_cast<int64_t>(matrix.file.size()) / file_row_bytes(named.type, cols);
   matrix.panels.resize(static_cast<size_t>(matrix.num_panels() * matrix.bytes_of_panel()), 1);
-  const double taken = best_seconds(1, [&](int, int) {
+  const double taken = best_round(1, [&](int, int) {
     pack_panels({matrix.file.data(), named.type, named.type, matrix.rows, cols, nullptr, matrix.panels.data(), 0,
                  matrix.num_panels()});
   });
@@ -194,4 +195,4 @@ int run_benchmark(const std::vector<const Kernels*>& all, int num_arguments, cha
   return 0;
 }
 
-}  // namespace octavo::test
+}  // namespace octavo::tests

@@ -9,7 +9,7 @@
 
 #include "packing.hpp"
 
-namespace octavo::test {
+namespace octavo::tests {
 
 inline uint32_t bits_of(float x) {
   uint32_t bits;
@@ -124,4 +124,4 @@ inline float file_value(WeightType type, const uint8_t* row, int64_t col) {
   return block_value(type, row + file_row_bytes(type, block) * (col / block), static_cast<int>(col % block));
 }
 
-}  // namespace octavo::test
+}  // namespace octavo::tests

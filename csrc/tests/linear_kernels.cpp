@@ -22,7 +22,7 @@
 #include "kernels/embed.hpp"
 #include "kernels/linear.hpp"
 
-namespace octavo::test {
+namespace octavo::tests {
 namespace {
 
 // Appends results of operations to an array of words.
@@ -164,4 +164,4 @@ const Kernels* OCTAVO_TEST_ENTRY() {
   return &kernels;
 }
 
-}  // namespace octavo::test
+}  // namespace octavo::tests

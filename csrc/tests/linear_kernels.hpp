@@ -5,7 +5,7 @@
 
 #include "kernels/table.hpp"
 
-namespace octavo::test {
+namespace octavo::tests {
 
 // What the program calls of one instruction set.
 struct Kernels {
@@ -35,4 +35,4 @@ __attribute__((weak)) const Kernels* avx2_test_kernels();
 __attribute__((weak)) const Kernels* avx512_test_kernels();
 __attribute__((weak)) const Kernels* neon_test_kernels();
 
-}  // namespace octavo::test
+}  // namespace octavo::tests

@@ -3,13 +3,13 @@
 
 #include <cstdint>
 #include <cstring>
-#include <random>
 #include <vector>
 
+#include "check.hpp"
 #include "formats.hpp"
 #include "packing.hpp"
 
-namespace octavo::test {
+namespace octavo::tests {
 
 struct NamedType {
   WeightType type;
@@ -24,9 +24,10 @@ constexpr NamedType kTypes[] = {
 
 inline bool is_float(WeightType type) { return block_elements(type) == 1; }
 
-using Random = std::mt19937;
-
-inline float uniform_float(Random& random) { return static_cast<float>(random()) * 0x1p-31f - 1.0f; }
+// In [-1, 1).
+inline float uniform_float(Random& random) {
+  return static_cast<float>(random.below(int64_t{1} << 24)) * 0x1p-23f - 1.0f;
+}
 
 struct Matrix {
   WeightType type;
@@ -45,8 +46,10 @@ struct Matrix {
 inline std::vector<uint8_t> random_rows(WeightType type, int64_t rows, int64_t cols, Random& random) {
   std::vector<uint8_t> file(static_cast<size_t>(rows * file_row_bytes(type, cols)));
   const auto put_half = [&](size_t at) {
-    const uint16_t half = static_cast<uint16_t>((random() & 0x83ff) | ((2 + random() % 10) << 10));
-    std::memcpy(&file[at], &half, sizeof half);
+    const int64_t sign_and_fraction = random.below(2048), exponent = random.between(2, 11);
+    const int64_t half = (sign_and_fraction & 1023) | (exponent << 10) | (sign_and_fraction >> 10 << 15);
+    const uint16_t bits = static_cast<uint16_t>(half);
+    std::memcpy(&file[at], &bits, sizeof bits);
   };
   if (type == WeightType::F32) {
     for (size_t at = 0; at < file.size(); at += 4) {
@@ -55,7 +58,7 @@ inline std::vector<uint8_t> random_rows(WeightType type, int64_t rows, int64_t c
     }
     return file;
   }
-  for (uint8_t& byte : file) byte = static_cast<uint8_t>(random() >> 7);
+  for (uint8_t& byte : file) byte = static_cast<uint8_t>(random.below(256));
   if (type == WeightType::BF16) {
     for (size_t at = 1; at < file.size(); at += 2) file[at] = (file[at] & 0x80) | 0x3e;
     return file;
@@ -94,4 +97,4 @@ inline std::vector<float> random_floats(int64_t count, Random& random) {
   return values;
 }
 
-}  // namespace octavo::test
+}  // namespace octavo::tests

@@ -3,26 +3,26 @@
 //   flags="-std=c++17 -O3 -ffp-contract=off -I."
 //   g++ $flags -c tests/linear_kernels.cpp -o scalar.o -DOCTAVO_TEST_SCALAR
 //   g++ $flags -c tests/linear_kernels.cpp -o avx2.o   -DOCTAVO_TEST_AVX2 -mavx2 -mfma -mf16c
-//   g++ $flags -c tests/linear_kernels.cpp -o avx512.o -DOCTAVO_TEST_AVX512 \
-//       -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl
-//   g++ $flags tests/test_linear.cpp tests/bench_linear.cpp packing.cpp scalar.o avx2.o avx512.o \
-//       -pthread -o test_linear
+//   g++ $flags -c tests/linear_kernels.cpp -o avx512.o -DOCTAVO_TEST_AVX512
+//     with -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl
+//   g++ $flags tests/test_linear.cpp tests/bench_linear.cpp packing.cpp *.o -pthread -o test_linear
+//
+// On 64-bit Arm: scalar.o, and neon.o with -DOCTAVO_TEST_NEON.
 //
 // `test_linear` checks; `test_linear --bench` measures (bench_linear.cpp).
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
-#include <string>
 #include <vector>
 
+#include "check.hpp"
 #include "formats.hpp"
 #include "linear_kernels.hpp"
 #include "matrices.hpp"
 #include "packing.hpp"
 
-namespace octavo::test {
+namespace octavo::tests {
 
 int run_benchmark(const std::vector<const Kernels*>& all, int num_arguments, char** arguments);
 
@@ -42,13 +42,6 @@ std::vector<const Kernels*> runnable_kernels() {
   if (avx512_test_kernels && has_avx512) all.push_back(avx512_test_kernels());
 #endif
   return all;
-}
-
-int num_failures = 0;
-
-void check(bool holds, const std::string& what) {
-  if (holds) return;
-  if (++num_failures <= 20) std::printf("FAILED: %s\n", what.c_str());
 }
 
 // Equal bits, or both NaN.
@@ -102,7 +95,7 @@ std::vector<float> products(const Kernels& kernels, const ProductCase& c, int64_
                     scratch.data()});
     begin = end;
   }
-  check(scratch.back() == kUntouched, std::string(kernels.name) + " stays within its scratch memory");
+  check(scratch.back() == kUntouched, "%s: scratch memory overrun", kernels.name);
 
   std::vector<float> result;
   bool others_untouched = true;
@@ -112,7 +105,7 @@ std::vector<float> products(const Kernels& kernels, const ProductCase& c, int64_
     result.insert(result.end(), row, row + written);
     others_untouched &= std::all_of(row + written, row + out_stride, [](float y) { return y == kUntouched; });
   }
-  check(others_untouched, std::string(kernels.name) + " writes only the rows of its panels");
+  check(others_untouched, "%s: something else than rows of panels written", kernels.name);
   return result;
 }
 
@@ -122,17 +115,18 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 
 // A finite or special float of any size, often close to a rounding boundary of the 16-bit formats.
 float any_float(Random& random) {
-  static const uint32_t special[] = {0,          0x80000000, 1,          0x80000001, 0x7f800000, 0xff800000,
-                                     0x7fc00000, 0x7f7fffff, 0x477fefff, 0x477ff000, 0x33000000, 0x33000001,
-                                     0x387fffff, 0x38800000, 0x3f000000, 0x3fc00000, 0xbf000000, 0x4b000000,
-                                     0x4affffff, 0xcb000001, 0x7f7f8000, 0x4afffffe, 0x3effffff, 0xbf800000};
-  uint32_t bits = static_cast<uint32_t>(random());
-  switch (random() % 8) {
-    case 0: return float_of(special[random() % (sizeof special / sizeof *special)]);
-    case 1: return float_of((bits & 0x8fffffffu) | 0x30000000u);                // small
-    case 2: return float_of((bits & 0xffffe000u) | (random() % 3 + 0xfffu));    // near a tie of f16
-    case 3: return float_of((bits & 0xffff0000u) | (random() % 3 + 0x7fffu));   // near a tie of bf16
-    case 4: return std::ldexp(uniform_float(random), static_cast<int>(random() % 40) - 20);
+  static const std::vector<uint32_t> special = {
+      0,          0x80000000, 1,          0x80000001, 0x7f800000, 0xff800000, 0x7fc00000, 0x7f7fffff,
+      0x477fefff, 0x477ff000, 0x33000000, 0x33000001, 0x387fffff, 0x38800000, 0x3f000000, 0x3fc00000,
+      0xbf000000, 0x4b000000, 0x4affffff, 0xcb000001, 0x7f7f8000, 0x4afffffe, 0x3effffff, 0xbf800000};
+  const uint32_t bits = static_cast<uint32_t>(random.below(int64_t{1} << 32));
+  const uint32_t near = static_cast<uint32_t>(random.below(3));
+  switch (random.below(8)) {
+    case 0: return float_of(random.pick(special));
+    case 1: return float_of((bits & 0x8fffffffu) | 0x30000000u);    // small
+    case 2: return float_of((bits & 0xffffe000u) | (0xfffu + near));   // a tie of f16, or next to one
+    case 3: return float_of((bits & 0xffff0000u) | (0x7fffu + near));  // a tie of bf16, or next to one
+    case 4: return std::ldexp(uniform_float(random), static_cast<int>(random.between(-20, 19)));
     default: return float_of(bits);
   }
 }
@@ -143,26 +137,24 @@ void check_vector_layer(const std::vector<const Kernels*>& all) {
     float a[8], b[8], c[8];
     for (int i = 0; i < 8; ++i) {
       a[i] = any_float(random);
-      b[i] = random() % 8 == 0 ? a[i] : any_float(random);
-      c[i] = random() % 4 == 0 ? -a[i] * b[i] : any_float(random);
+      b[i] = random.below(8) == 0 ? a[i] : any_float(random);
+      c[i] = random.below(4) == 0 ? -a[i] * b[i] : any_float(random);
     }
-    std::vector<std::vector<uint32_t>> results;
+    std::vector<uint32_t> first;
     for (const Kernels* kernels : all) {
       std::vector<uint32_t> words(kMostVectorResults);
       words.resize(static_cast<size_t>(kernels->vector_results(a, b, c, words.data())));
-      // Any NaN is as good as another.
-      for (uint32_t& word : words) {
+      for (uint32_t& word : words) {  // any NaN is as good as another
         if ((word & 0x7fffffffu) > 0x7f800000u) word = 0x7fc00000u;
       }
-      results.push_back(words);
-      check(results.front() == words, std::string("vectors: ") + kernels->name + " agrees with " + all[0]->name);
+      if (kernels == all.front()) first = words;
+      check(first == words, "%s differs from %s", kernels->name, all.front()->name);
     }
   }
 }
 
 // The roundings to 16 bits and the fused multiply-add are also right, not only alike.
 void check_rounding(const Kernels& kernels) {
-  const std::string name = kernels.name;
   Random random(2);
   for (int round = 0; round < 20000; ++round) {
     float a[8], b[8], c[8];
@@ -170,7 +162,8 @@ void check_rounding(const Kernels& kernels) {
       a[i] = any_float(random);
       b[i] = any_float(random);
       // Often a sum in which almost everything cancels.
-      c[i] = random() % 2 ? -a[i] * b[i] * (1.0f + uniform_float(random) * 0x1p-20f) : any_float(random);
+      const float factor = 1.0f + uniform_float(random) * 0x1p-20f;
+      c[i] = random.below(2) ? -a[i] * b[i] * factor : any_float(random);
     }
     uint32_t words[kMostVectorResults];
     kernels.vector_results(a, b, c, words);
@@ -178,13 +171,15 @@ void check_rounding(const Kernels& kernels) {
       const uint16_t f16 = static_cast<uint16_t>(words[kF16Results + i]);
       const uint16_t bf16 = static_cast<uint16_t>(words[kBf16Results + i]);
       if (std::isnan(a[i])) {
-        check(std::isnan(f16_value(f16)) && std::isnan(bf16_value(bf16)), name + " keeps NaN");
+        check(std::isnan(f16_value(f16)), "%s: NaN to f16", kernels.name);
+        check(std::isnan(bf16_value(bf16)), "%s: NaN to bf16", kernels.name);
       } else {
-        check(nearest_half(a[i], 0x7c00, f16_value) == f16, name + " rounds to f16");
-        check(nearest_half(a[i], 0x7f80, bf16_value) == bf16, name + " rounds to bf16");
+        check(nearest_half(a[i], 0x7c00, f16_value) == f16, "%s: %a to f16", kernels.name, a[i]);
+        check(nearest_half(a[i], 0x7f80, bf16_value) == bf16, "%s: %a to bf16", kernels.name, a[i]);
       }
-      check(same_number(a[i] + b[i], float_of(words[kAddResults + i])), name + " adds");
-      check(same_number(std::fma(a[i], b[i], c[i]), float_of(words[kFmaResults + i])), name + " fuses");
+      check(same_number(a[i] + b[i], float_of(words[kAddResults + i])), "%s: sum", kernels.name);
+      check(same_number(std::fma(a[i], b[i], c[i]), float_of(words[kFmaResults + i])),
+            "%s: %a * %a + %a", kernels.name, a[i], b[i], c[i]);
     }
   }
 }
@@ -205,10 +200,11 @@ void check_embedding(const std::vector<const Kernels*>& all, const NamedType& na
         bool equal = out[0] == kUntouched;
         for (int64_t t = 1; t < count; ++t) {
           for (int64_t k = 0; k < cols; ++k) {
-            equal &= scale * matrix.value(ids[static_cast<size_t>(t)], k) == out[static_cast<size_t>(t * cols + k)];
+            const float expected = scale * matrix.value(ids[static_cast<size_t>(t)], k);
+            equal &= expected == out[static_cast<size_t>(t * cols + k)];
           }
         }
-        check(equal, std::string("embed ") + named.name + " " + kernels->name + " cols " + std::to_string(cols));
+        check(equal, "%s %s, %lld columns", kernels->name, named.name, static_cast<long long>(cols));
       }
     }
   }
@@ -228,7 +224,7 @@ void check_against_double(const ProductCase& c, const std::vector<float>& chain,
       }
       if (c.bias) sum += c.bias[row];
       const double error = std::fabs(sum - chain[static_cast<size_t>(t * matrix.rows + row)]);
-      check(error <= 1e-5 * size + 1e-6, std::string("close to double precision: ") + name);
+      check(error <= 1e-5 * size + 1e-6, "%s: error %g of terms that add up to %g", name, error, size);
     }
   }
 }
@@ -253,9 +249,9 @@ void check_products(const std::vector<const Kernels*>& all, const NamedType& nam
       const size_t way = static_cast<size_t>(num_tokens) % ways_to_split.size();
       c.splits = ways_to_split[b ? way : 0];
       for (const Kernels* kernels : all) {
-        check(same_bits(first, products(*kernels, c, num_tokens)),
-              std::string("product ") + named.name + " " + kernels->name + " rows " + std::to_string(rows) +
-                  " cols " + std::to_string(cols) + " tokens " + std::to_string(num_tokens));
+        check(same_bits(first, products(*kernels, c, num_tokens)), "%s %s, %lld x %lld, %lld tokens",
+              kernels->name, named.name, static_cast<long long>(rows), static_cast<long long>(cols),
+              static_cast<long long>(num_tokens));
       }
     }
   }
@@ -292,7 +288,7 @@ void check_row_order(const Kernels& kernels, const NamedType& named) {
   const std::vector<float> ordered = products(kernels, c, 1);
   bool equal = true;
   for (size_t i = 0; i < order.size(); ++i) equal &= in_file_order[static_cast<size_t>(order[i])] == ordered[i];
-  check(equal, std::string("row order ") + named.name);
+  check(equal, "%s", named.name);
 }
 
 // Packing F32 as BF16, BF16 as F16 and so on rounds each number once.
@@ -304,12 +300,14 @@ void check_conversion(const Kernels& kernels, WeightType from, WeightType to) {
   pack(packed, from);
   std::vector<float> row(static_cast<size_t>(cols));
   for (int32_t r = 0; r < rows; ++r) {
-    kernels.embed({to, packed.panels.data(), packed.bytes_of_panel(), rows, cols, &r, 1.0f, row.data(), cols, 0, 1});
+    kernels.embed({to, packed.panels.data(), packed.bytes_of_panel(), rows, cols, &r, 1.0f, row.data(),
+                   cols, 0, 1});
     for (int64_t k = 0; k < cols; ++k) {
       float expected = source.value(r, k);
       if (to == WeightType::F16) expected = f16_value(nearest_half(expected, 0x7c00, f16_value));
       if (to == WeightType::BF16) expected = bf16_value(nearest_half(expected, 0x7f80, bf16_value));
-      check(expected == row[static_cast<size_t>(k)], "conversion between float types");
+      check(expected == row[static_cast<size_t>(k)], "type %d to %d, %a became %a", static_cast<int>(from),
+            static_cast<int>(to), source.value(r, k), row[static_cast<size_t>(k)]);
     }
   }
 }
@@ -330,35 +328,52 @@ void check_isolation(const Kernels& kernels, const NamedType& named) {
     all_nan &= std::isnan(y);
     y = clean[static_cast<size_t>(4 * 24 + row)];
   }
-  check(all_nan && same_bits(clean, spoilt), std::string("a token of NaN stays alone: ") + named.name);
+  check(all_nan && same_bits(clean, spoilt), "%s %s", kernels.name, named.name);
+}
+
+template <class Test>
+void each_type(Test test) {
+  for (const NamedType& named : kTypes) test(named);
 }
 
 int run_checks(const std::vector<const Kernels*>& all) {
-  check_vector_layer(all);
-  for (const Kernels* kernels : all) check_rounding(*kernels);
-  for (const NamedType& named : kTypes) {
-    check_embedding(all, named);
-    check_product_shapes(all, named);
-    for (const Kernels* kernels : all) {
-      check_row_order(*kernels, named);
-      check_isolation(*kernels, named);
+  for (const Kernels* kernels : all) std::printf("%s ", kernels->name);
+  std::printf("kernels\n");
+
+  run("the vector layer gives the same bits in every instruction set", [&] { check_vector_layer(all); });
+  run("conversions and fused multiply-adds are rounded to nearest even, once", [&] {
+    for (const Kernels* kernels : all) check_rounding(*kernels);
+  });
+  run("packed rows come back as their format defines them", [&] {
+    each_type([&](const NamedType& named) { check_embedding(all, named); });
+  });
+  run("products are one chain for any tokens, split, bias and instruction set", [&] {
+    each_type([&](const NamedType& named) { check_product_shapes(all, named); });
+  });
+  run("rows are packed in the order asked for", [&] {
+    each_type([&](const NamedType& named) { check_row_order(*all.back(), named); });
+  });
+  run("a token of NaN and infinity spoils its own outputs only", [&] {
+    each_type([&](const NamedType& named) {
+      for (const Kernels* kernels : all) check_isolation(*kernels, named);
+    });
+  });
+  run("floats are converted between types on packing, rounded once", [&] {
+    const WeightType float_types[] = {WeightType::F32, WeightType::F16, WeightType::BF16};
+    for (const WeightType from : float_types) {
+      for (const WeightType to : float_types) check_conversion(*all.back(), from, to);
     }
-  }
-  const WeightType float_types[] = {WeightType::F32, WeightType::F16, WeightType::BF16};
-  for (const WeightType from : float_types) {
-    for (const WeightType to : float_types) check_conversion(*all.back(), from, to);
-  }
-  std::printf(num_failures ? "%d checks failed\n" : "all checks hold\n", num_failures);
-  return num_failures ? 1 : 0;
+  });
+  return result();
 }
 
 }  // namespace
-}  // namespace octavo::test
+}  // namespace octavo::tests
 
 int main(int num_arguments, char** arguments) {
-  const std::vector<const octavo::test::Kernels*> all = octavo::test::runnable_kernels();
+  const std::vector<const octavo::tests::Kernels*> all = octavo::tests::runnable_kernels();
   if (num_arguments > 1 && std::strcmp(arguments[1], "--bench") == 0) {
-    return octavo::test::run_benchmark(all, num_arguments, arguments);
+    return octavo::tests::run_benchmark(all, num_arguments, arguments);
   }
-  return octavo::test::run_checks(all);
+  return octavo::tests::run_checks(all);
 }

@@ -15,6 +15,8 @@ from typing import Any
 import openai
 import pytest
 
+from octavo.weights.catalogue import CATALOGUE, DEFAULT_MODEL
+from octavo.weights.durable import exclusive_lock
 from tests.support.data import smollm2_path
 from tests.support.server_process import ServerProcess, serving, socket_path
 
@@ -180,17 +182,15 @@ async def test_sigint_ends_at_once() -> None:
 
 
 def test_a_second_signal_ends_a_server_that_hangs(tmp_path: Path) -> None:
-    """The model is a pipe that nobody writes to: loading never ends, nor reports."""
-    model = tmp_path / "model.gguf"
-    os.mkfifo(model)
-    with socket_path() as path:
-        server = ServerProcess([str(model), "--uds", str(path)])
+    """Another process holds the lock of the download, so loading neither ends nor reports."""
+    folder = CATALOGUE[0].folder_name
+    lock = exclusive_lock(tmp_path / "models" / ".staging" / f"{folder}.lock")
+    with lock, socket_path() as path:
+        server = ServerProcess([DEFAULT_MODEL, "--uds", str(path)], {"OCTAVO_CACHE": str(tmp_path)})
         try:
-            while _ready_over(path) is None:
-                assert server.process.poll() is None, server.log
+            _wait_for(server, path, "phase", "waiting")
             server.process.send_signal(signal.SIGTERM)
-            while _ready_over(path) != "draining":
-                assert server.process.poll() is None, server.log
+            _wait_for(server, path, "status", "draining")
             server.process.send_signal(signal.SIGTERM)
 
             assert server.wait_end() == 128 + signal.SIGTERM
@@ -198,17 +198,24 @@ def test_a_second_signal_ends_a_server_that_hangs(tmp_path: Path) -> None:
             server.stop()
 
 
-def _ready_over(path: Path) -> str | None:
-    """What /ready says on a Unix socket; None while nobody answers."""
+def _wait_for(server: ServerProcess, path: Path, field: str, value: str) -> None:
+    """Until /ready on a Unix socket says so."""
+    while _ready_over(path).get(field) != value:
+        assert server.process.poll() is None, server.log
+
+
+def _ready_over(path: Path) -> dict[str, Any]:
+    """What /ready says on a Unix socket; nothing while nobody listens."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(20)
         try:
             connection.connect(str(path))
         except OSError:
-            return None
+            return {}
         connection.sendall(b"GET /ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         reply = b"".join(iter(lambda: connection.recv(4096), b""))
-    return str(json.loads(reply.partition(b"\r\n\r\n")[2])["status"])
+    status: dict[str, Any] = json.loads(reply.partition(b"\r\n\r\n")[2])
+    return status
 
 
 def test_a_unix_socket_serves_as_well() -> None:

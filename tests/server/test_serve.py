@@ -37,9 +37,12 @@ def test_the_socket_of_a_server_that_has_ended_is_replaced() -> None:
 
 def test_the_socket_of_a_running_server_is_left_alone() -> None:
     """Two servers cannot have one path."""
-    with socket_path() as path, listen(ServerConfig(uds=str(path))):
-        with pytest.raises(ConfigError, match="in use"):
-            listen(ServerConfig(uds=str(path)))
+    with (
+        socket_path() as path,
+        listen(ServerConfig(uds=str(path))),
+        pytest.raises(ConfigError, match="in use"),
+    ):
+        listen(ServerConfig(uds=str(path)))
 
 
 @pytest.mark.parametrize("text", ["often", "0", "-1", "nan", "inf"])

@@ -67,12 +67,13 @@ class ServerProcess:
         self._reader.join(STOP_TIMEOUT_S)
 
     def _read(self, stream: IO[str]) -> None:
-        for line in stream:
-            self._lines.append(line)
-            found = READY.search(line)
-            if found is not None:
-                self.url = found[1]
-                self._is_ready.set()
+        with stream:
+            for line in stream:
+                self._lines.append(line)
+                found = READY.search(line)
+                if found is not None:
+                    self.url = found[1]
+                    self._is_ready.set()
         self._is_ready.set()  # the process has ended; whoever waits looks at the log
 
 
