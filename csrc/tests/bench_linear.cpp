@@ -101,7 +101,8 @@ Body make_body(WeightType type, int64_t most_weights) {
   while (body.num_bytes < kColdBytes && body.num_weights < most_weights) {
     for (const auto& shape : kShapes) {
       // K-quants need a multiple of 256 columns.
-      const int64_t cols = (shape[1] + block_elements(type) - 1) / block_elements(type) * block_elements(type);
+      const int64_t block = block_elements(type);
+      const int64_t cols = (shape[1] + block - 1) / block * block;
       if (body.matrices.size() < std::size(kShapes)) {
         body.matrices.push_back(random_matrix(type, shape[0], cols, random));
       } else {
@@ -140,7 +141,8 @@ void measure(const Kernels& kernels, const NamedType& named, const Body& body, c
     }
   });
   const double share = static_cast<double>(layers) / static_cast<double>(num_layers);
-  std::printf("  %-5s %4lld tokens %7.1f GFLOP/s %6.2f GB/s\n", named.name, static_cast<long long>(num_tokens),
+  std::printf("  %-5s %4lld tokens %7.1f GFLOP/s %6.2f GB/s\n", named.name,
+              static_cast<long long>(num_tokens),
               2 * share * static_cast<double>(body.num_weights * num_tokens) / taken * 1e-9,
               share * static_cast<double>(body.num_bytes) / taken * 1e-9);
   std::fflush(stdout);
@@ -155,8 +157,8 @@ void measure_packing(const NamedType& named) {
   matrix.rows = static_cast<int64_t>(matrix.file.size()) / file_row_bytes(named.type, cols);
   matrix.panels.resize(static_cast<size_t>(matrix.num_panels() * matrix.bytes_of_panel()), 1);
   const double taken = best_round(1, [&](int, int) {
-    pack_panels({matrix.file.data(), named.type, named.type, matrix.rows, cols, nullptr, matrix.panels.data(), 0,
-                 matrix.num_panels()});
+    pack_panels({matrix.file.data(), named.type, named.type, matrix.rows, cols, nullptr,
+                 matrix.panels.data(), 0, matrix.num_panels()});
   });
   std::printf("  %-5s packed at %5.2f GB/s of the file\n", named.name,
               static_cast<double>(matrix.file.size()) / taken * 1e-9);

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from octavo.contracts.progress import ReportProgress
 from octavo.engine.async_engine import LONG_TEXT, AsyncLLM, LoadProgress
 from octavo.engine.build import Engine
 from octavo.engine.health import STALLED_AFTER_S
@@ -19,8 +20,6 @@ from octavo.errors import (
     OverloadedError,
     RequestFailedError,
 )
-
-from octavo.contracts.progress import ReportProgress
 from octavo.executor.scripted import ScriptedExecutor
 from octavo.foundation.clock import ManualClock
 from octavo.sampling_params import RequestOutputKind, SamplingParams

@@ -9,10 +9,9 @@ import pytest
 
 from octavo.config.engine import CacheConfig, EngineConfig, ModelConfig
 from octavo.contracts.kv_plan import MemoryPlan
+from octavo.contracts.progress import ReportProgress
 from octavo.engine.build import build_engine, start_core
 from octavo.errors import DoesNotFitError, ModelFileError
-
-from octavo.contracts.progress import ReportProgress
 from octavo.executor.scripted import ScriptedExecutor
 from octavo.foundation.clock import SystemClock
 from octavo.sampling_params import SamplingParams

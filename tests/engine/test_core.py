@@ -9,11 +9,10 @@ import pytest
 from octavo.config.engine import CacheConfig, SchedulerConfig
 from octavo.contracts.delta import TokenDelta
 from octavo.contracts.kv_plan import MemoryPlan
+from octavo.contracts.progress import ReportProgress
 from octavo.contracts.step import SamplingSpec, StepPlan, StepResult
 from octavo.engine.core import EngineCore
 from octavo.errors import EngineDeadError, InvalidRequestError
-
-from octavo.contracts.progress import ReportProgress
 from octavo.executor.scripted import ScriptedExecutor, answers, hash_of_history
 from octavo.foundation.clock import ManualClock
 from tests.support.builders import make_kv_plan, make_request, solo_answer

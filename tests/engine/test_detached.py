@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from octavo.contracts.delta import TokenDelta
+from octavo.contracts.progress import ReportProgress
 from octavo.contracts.request import EngineRequest
 from octavo.contracts.step import StepPlan
 from octavo.engine.core import EngineCore
 from octavo.engine.detached import EngineListener, EngineThread
 from octavo.errors import EngineDeadError, ModelFileError
-
-from octavo.contracts.progress import ReportProgress
 from octavo.executor.scripted import ScriptedExecutor
 from octavo.foundation.clock import SystemClock
 from tests.support.builders import make_request

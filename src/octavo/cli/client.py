@@ -38,6 +38,9 @@ class Client:
         connection, response = self._request("GET", "/v1/models", None)
         try:
             return str(json.load(response)["data"][0]["id"])
+        except (ValueError, LookupError, TypeError):
+            place = self._parts.geturl()
+            raise ServerError(f"{place} does not answer like an OpenAI-compatible server") from None
         finally:
             connection.close()
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncGenerator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -42,11 +41,9 @@ from octavo.foundation.clock import Clock, SystemClock
 from octavo.outputs import RequestOutput
 from octavo.prompts import PromptType
 from octavo.sampling_params import SamplingParams
-from octavo.text.tokenizer import Tokenizer
+from octavo.text.tokenizer import LONG_TEXT, Tokenizer
 
 T = TypeVar("T")
-
-LONG_TEXT = 4096  # characters; longer prompts are tokenised off the event loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +82,6 @@ class AsyncLLM:
         self._death: BaseException | None = None
         self._is_draining = False
         self._progress = LoadProgress("starting", 0.0)
-        self._encoder = ThreadPoolExecutor(1, thread_name_prefix="octavo-encode")
         listener = EngineListener(self._note_progress, self._post_deltas, self._note_death)
         self._thread = EngineThread(partial(_build_frozen, build), listener, self._clock)
 
@@ -102,8 +98,9 @@ class AsyncLLM:
         """
         if self._engine is None:
             engine = await asyncio.wrap_future(self._thread.loaded)
-            self._outputs = OutputProcessor(engine.tokenizer, self._thread.abort, self._clock)
-            self._engine = engine
+            if self._engine is None:  # another waiter may have been first
+                self._outputs = OutputProcessor(engine.tokenizer, self._thread.abort, self._clock)
+                self._engine = engine
         return self._engine
 
     @property
@@ -146,13 +143,14 @@ class AsyncLLM:
     ) -> CheckedRequest:
         """Tokenise and check a request; nothing is queued.
 
-        Raises InvalidRequestError that names the field and the limit.
+        Raises InvalidRequestError that names the field and the limit, EngineDeadError,
+        OverloadedError.
         """
         intake = (await self.ready()).intake
+        self._admit()
         text = prompt.get("prompt") if isinstance(prompt, dict) else prompt
-        if isinstance(text, str) and len(text) > LONG_TEXT:
-            loop = asyncio.get_running_loop()
-            encoded = await loop.run_in_executor(self._encoder, intake.encode, prompt)
+        if isinstance(text, str) and len(text) >= LONG_TEXT:
+            encoded = await asyncio.to_thread(intake.encode, prompt)
         else:
             encoded = intake.encode(prompt)
         # A number that never comes again: two live requests may carry the same name.
@@ -162,7 +160,7 @@ class AsyncLLM:
         return CheckedRequest(request_id or core_id, encoded, sampling_params, requests)
 
     def submit(self, checked: CheckedRequest) -> OutputStream:
-        """Queue a checked request.
+        """Queue a checked request. It runs until its stream is read to the end or closed.
 
         Raises EngineDeadError, OverloadedError.
         """
@@ -240,7 +238,6 @@ class AsyncLLM:
                 await asyncio.wait_for(self._idle.wait(), drain_s)
         for output in list(self._open):
             self._abort(output)
-        self._encoder.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self._thread.stop)
 
     async def __aenter__(self) -> Self:

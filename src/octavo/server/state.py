@@ -20,9 +20,8 @@ from octavo.errors import EngineDeadError, InvalidRequestError, ModelNotFoundErr
 from octavo.prompts import TokensPrompt
 from octavo.server.errors import NotReadyError
 from octavo.server.metrics import ServerMetrics
-from octavo.text.tokenizer import Tokenizer
+from octavo.text.tokenizer import LONG_TEXT, Tokenizer
 
-LONG_TEXT = 4096  # characters; longer prompts are tokenised in a thread
 LONGEST_NAME = 256  # characters of a request's id; every chunk repeats it
 
 

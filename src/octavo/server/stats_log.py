@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 from octavo.engine.async_engine import AsyncLLM
 from octavo.engine.stats import EngineStats
@@ -14,11 +15,13 @@ logger = logging.getLogger(__name__)
 async def log_statistics(engine: AsyncLLM, every_s: float) -> None:
     """Runs until it is cancelled; its owner is the server."""
     before: EngineStats | None = None
+    since_s = time.monotonic()
     while True:
         await asyncio.sleep(every_s)
         stats = await engine.stats()
-        line = statistics_line(before, stats, every_s)
-        before = stats
+        now_s = time.monotonic()
+        line = statistics_line(before, stats, now_s - since_s)
+        before, since_s = stats, now_s
         if line:
             logger.info("%s", line)
 

@@ -18,6 +18,7 @@ from octavo.server.schemas.tokenize import (
     TokenizeRequest,
     TokenizeResponse,
 )
+from octavo.text.tokenizer import Tokenizer
 
 
 async def tokenize(request: Request) -> Response:
@@ -54,12 +55,16 @@ async def detokenize(request: Request) -> Response:
     body = await read_json(request, DetokenizeRequest, state.config.max_body_bytes)
     state.require_ready()
     state.require_model(body.model)
-    size = state.tokenizer.vocab_size
-    wrong = next((token for token in body.tokens if not 0 <= token < size), None)
+    text = await asyncio.to_thread(_checked_text, state.tokenizer, body.tokens)
+    return json_response(DetokenizeResponse(prompt=text))
+
+
+def _checked_text(tokenizer: Tokenizer, tokens: list[int]) -> str:
+    """The text. Raises InvalidRequestError for an id that does not exist."""
+    size = tokenizer.vocab_size
+    wrong = next((token for token in tokens if not 0 <= token < size), None)
     if wrong is not None:
         shown = str(wrong)[:30]
         message = f"tokens: id {shown} is outside the vocabulary of {size} tokens"
         raise InvalidRequestError(message, param="tokens")
-    decode = state.tokenizer.decode
-    text = await asyncio.to_thread(decode, body.tokens, skip_special_tokens=False)
-    return json_response(DetokenizeResponse(prompt=text))
+    return tokenizer.decode(tokens, skip_special_tokens=False)
