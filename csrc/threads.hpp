@@ -1,8 +1,8 @@
 // The only thread pool: a fixed team of threads that runs one parallel region at a time.
 //
 // A step is one region, and threads meet at barriers inside it, because waking a team costs more than a
-// whole layer of a small model. Waiting is by spinning for some microseconds, then by yielding the core,
-// then by sleeping: an idle engine uses no CPU.
+// whole layer of a small model. Waiting is by spinning for some microseconds, as long as that pays, and
+// then by sleeping: an idle engine uses no CPU, and a busy machine is not made busier.
 //
 // Several pools may live in one process. A pool does not survive fork(): using it in the child throws.
 #pragma once
@@ -22,16 +22,19 @@ namespace octavo {
 // Where threads wait for a condition over atomics that another thread makes true.
 class WaitPoint {
  public:
-  // Returns when done() is true. Spins, then yields, then sleeps until wake().
+  // Returns when done() is true. Spins as long as spinning pays lately, then sleeps until wake().
   template <class Done>
   void await(const Done& done) {
-    if (spin(done)) return;
-    std::unique_lock<std::mutex> lock(mutex_);
-    sleepers_.fetch_add(1);
-    // Pairs with the fence in wake(): either we see the new value, or the waker sees a sleeper.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    while (!done()) changed_.wait(lock);
-    sleepers_.fetch_sub(1);
+    for (int i = 0; i < kFreeSpins; ++i) {
+      if (done()) return;
+      pause();
+    }
+    const int64_t start = now_ns();
+    const int64_t budget = budget_ns_.load(std::memory_order_relaxed);
+    if (!spin(done, start + budget)) sleep(done);
+    const bool pays = now_ns() - start <= kMostSpinNs;
+    const int64_t next = pays ? 2 * budget + kFirstSpinNs : budget / 2;
+    budget_ns_.store(next < kMostSpinNs ? next : kMostSpinNs, std::memory_order_relaxed);
   }
 
   // Call after the change that may make a waiter's condition true.
@@ -44,28 +47,39 @@ class WaitPoint {
 
  private:
   template <class Done>
-  bool spin(const Done& done) {
-    for (int i = 0; i < kSpins; ++i) {
-      if (done()) return true;
-      pause();
-    }
-    const int64_t start = now_ns();
-    while (now_ns() - start < kYieldNs) {
-      if (done()) return true;
-      std::this_thread::yield();
+  static bool spin(const Done& done, int64_t end_ns) {
+    while (now_ns() < end_ns) {
+      for (int i = 0; i < 16; ++i) {
+        if (done()) return true;
+        pause();
+      }
     }
     return false;
+  }
+
+  template <class Done>
+  void sleep(const Done& done) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    sleepers_.fetch_add(1);
+    // Pairs with the fence in wake(): either we see the new value, or the waker sees a sleeper.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    while (!done()) changed_.wait(lock);
+    sleepers_.fetch_sub(1);
   }
 
   static void pause();
   static int64_t now_ns();
 
-  // Holding the core costs nothing on a quiet machine, but where others want it too, the thread that
-  // is waited for may be the one that has none: spinning for 50 us instead made barriers 3 to 4 times
-  // slower there. Yielding is as fast as spinning when nobody else wants the core.
-  static constexpr int kSpins = 64;             // 1 to 4 us
-  static constexpr int64_t kYieldNs = 200'000;  // longer than any wait within a step
+  // On a quiet machine a wait is over in microseconds, and sleeping would make it ten times longer.
+  // Where others want the cores, the thread that is waited for may have none for milliseconds, and one
+  // that spins or yields meanwhile is put behind the others when it is needed again: ten times longer
+  // as well. So a wait that spinning could not have covered makes the next spins shorter, and one that
+  // it could have covered makes them longer.
+  static constexpr int kFreeSpins = 32;           // before the clock is read; about 1 us
+  static constexpr int64_t kFirstSpinNs = 2'000;
+  static constexpr int64_t kMostSpinNs = 20'000;  // what sleeping and waking take
 
+  std::atomic<int64_t> budget_ns_{kMostSpinNs};
   std::atomic<int> sleepers_{0};
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -86,14 +86,14 @@ std::vector<float> products(const Kernels& kernels, const ProductCase& c, int64_
   const int64_t out_stride = matrix.rows + 3;
   std::vector<float> out(static_cast<size_t>((num_tokens + 1) * out_stride), kUntouched);
   std::vector<float> scratch(static_cast<size_t>(kernels.linear_scratch_floats(matrix.cols)) + 1, kUntouched);
+  // The last share first, so that rows which an earlier share should leave alone are noticed.
   std::vector<int64_t> cuts = c.splits;
-  cuts.push_back(matrix.num_panels());
-  int64_t begin = 0;
-  for (const int64_t end : cuts) {
+  int64_t end = matrix.num_panels();
+  for (cuts.insert(cuts.begin(), 0); !cuts.empty(); cuts.pop_back()) {
     kernels.linear({matrix.type, matrix.panels.data(), matrix.bytes_of_panel(), matrix.rows, matrix.cols,
-                    c.x->data(), c.x_stride, num_tokens, out.data(), out_stride, c.bias, begin, end,
+                    c.x->data(), c.x_stride, num_tokens, out.data(), out_stride, c.bias, cuts.back(), end,
                     scratch.data()});
-    begin = end;
+    end = cuts.back();
   }
   check(scratch.back() == kUntouched, "%s: scratch memory overrun", kernels.name);
 

@@ -210,9 +210,7 @@ class RowSampler:
     def append(self, token_id: int) -> None:
         """Note a token that was appended to the row."""
 
-def top_logprobs(
-    kernels: Kernels, logits: Buffer, token_id: int, count: int
-) -> TokenLogprobsTuple:
+def top_logprobs(kernels: Kernels, logits: Buffer, token_id: int, count: int) -> TokenLogprobsTuple:
     """Raw log-probabilities of `token_id` and the `count` best."""
 
 class NewRow:

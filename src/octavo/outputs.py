@@ -92,6 +92,7 @@ class RequestMetrics:
     """Times of one request in seconds of the engine's clock, which counts from no fixed date."""
 
     arrival_s: float
+    admitted_s: float | None = None  # when its first step began; None while it waits
     first_token_s: float | None = None
     last_token_s: float | None = None
     num_generation_tokens: int = 0  # over all choices

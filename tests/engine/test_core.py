@@ -272,6 +272,52 @@ def test_step_times_tell_computing_from_the_rest():
     ) == (1, 1, 1.5)
 
 
+def test_the_first_delta_tells_when_its_request_was_admitted():
+    """By the engine's clock, once; the time in the queue is not part of it."""
+    clock = ManualClock(5.0)
+    executor = ScriptedExecutor(SCRIPT, make_kv_plan(8), before_run=lambda _: clock.advance(2.0))
+    core = make_core(executor, clock, max_num_seqs=1)
+    for name in "ab":
+        core.add_request(make_request(name, range(10), max_tokens=2))
+    deltas = run_until_idle(core)
+    assert [("a", 5.0), ("a", None), ("b", 9.0), ("b", None)] == [
+        (delta.request_id, delta.admitted_s) for delta in deltas
+    ]
+
+
+def test_a_long_prompt_was_admitted_with_its_first_chunk():
+    clock = ManualClock()
+    executor = ScriptedExecutor(SCRIPT, make_kv_plan(8), before_run=lambda _: clock.advance(2.0))
+    core = make_core(executor, clock, max_num_batched_tokens=4)
+    core.add_request(make_request("a", range(12), max_tokens=1))
+    assert [0.0] == [delta.admitted_s for delta in run_until_idle(core)]
+    assert 6.0 == clock.now_s()
+
+
+def test_a_preempted_request_is_not_admitted_again():
+    core = make_core(ScriptedExecutor(SCRIPT, make_kv_plan(4)))
+    core.add_request(make_request("old", range(8)))
+    core.add_request(make_request("young", range(50, 58)))
+    deltas = run_until_idle(core)
+    assert core.stats().num_preemptions == 1
+    assert 2 == len([delta for delta in deltas if delta.admitted_s is not None])
+
+
+def test_a_silent_abort_takes_the_time_of_admission_with_it():
+    """The next request with that id has another, or none when it never ran."""
+    clock = ManualClock()
+    executor = ScriptedExecutor(SCRIPT, make_kv_plan(8), before_run=lambda _: clock.advance(2.0))
+    core = make_core(executor, clock, max_num_batched_tokens=4)
+    core.add_request(make_request("a", range(12)))
+    assert [] == core.step()
+    core.abort("a", silent=True)
+    core.add_request(make_request("a"))
+    core.abort("a")
+    assert [None] == [delta.admitted_s for delta in core.step()]
+    core.add_request(make_request("a", [7], max_tokens=1))
+    assert [2.0] == [delta.admitted_s for delta in run_until_idle(core)]
+
+
 def test_logprobs_reach_the_delta():
     core = make_core()
     core.add_request(make_request("a", max_tokens=1, sampling=SamplingSpec(num_logprobs=0)))

@@ -166,12 +166,24 @@ def test_metrics_are_kept_on_request() -> None:
     """Times by the engine's clock, tokens over all choices."""
     rig = OutputRig(SamplingParams(n=2), keeps_metrics=True)
     rig.clock.advance(1.0)
-    rig.push(5, core_id="r/0")
+    rig.push(5, core_id="r/0", admitted_s=1.5)
     rig.clock.advance(1.0)
-    output = rig.push(5, core_id="r/1")
+    output = rig.push(5, core_id="r/1", admitted_s=2.5)
 
     assert output is not None
     assert output.metrics is not None
+    assert output.metrics.admitted_s == 1.5
     assert (output.metrics.first_token_s, output.metrics.last_token_s) == (2.0, 3.0)
     assert output.metrics.num_generation_tokens == 2
     assert OutputRig(SamplingParams()).push(5).metrics is None  # type: ignore[union-attr]
+
+
+def test_a_chunk_without_tokens_tells_when_its_request_began() -> None:
+    """The first delta of a long prompt whose logprobs are wanted has no token yet."""
+    rig = OutputRig(SamplingParams(prompt_logprobs=0), prompt="One two", keeps_metrics=True)
+    rig.push(prompt_logprobs=logprobs_for([5]), admitted_s=1.5)
+    output = rig.push(6)
+
+    assert output is not None
+    assert output.metrics is not None
+    assert (output.metrics.admitted_s, output.metrics.num_generation_tokens) == (1.5, 1)

@@ -252,11 +252,19 @@ def test_a_priority_is_a_whole_number_of_64_bits(priority: Any) -> None:
         requests_for(priority=priority)
 
 
+def test_a_priority_that_would_be_ignored_is_refused() -> None:
+    """Under first come, first served only 0 is honest; the message has the flag to change that."""
+    with pytest.raises(InvalidRequestError, match="--scheduling-policy priority") as caught:
+        requests_for(priority=1)
+
+    assert caught.value.param == "priority"
+
+
 def test_priority_and_time_of_arrival_are_noted() -> None:
     """The scheduler orders by them."""
-    clock = ManualClock(5.0)
+    clock, scheduler = ManualClock(5.0), {"scheduling_policy": "priority"}
 
-    (request,) = requests_for(priority=-3, clock=clock)
+    (request,) = requests_for(priority=-3, clock=clock, scheduler=scheduler)
 
     assert (request.priority, request.arrival_s) == (-3, 5.0)
 

@@ -1,10 +1,10 @@
-"""ProgressLine: one line, rewritten on a terminal."""
+"""PromptProgress: one line, rewritten on a terminal."""
 
 from __future__ import annotations
 
 import io
 
-from octavo.engine.progress import ProgressLine
+from octavo.engine.progress import PromptProgress
 from octavo.foundation.clock import ManualClock
 
 
@@ -18,7 +18,7 @@ class Terminal(io.StringIO):
 def test_a_terminal_sees_the_line_grow() -> None:
     """Each state begins at the start of the line; the last one ends it."""
     stream, clock = Terminal(), ManualClock()
-    line = ProgressLine(2, clock, stream)
+    line = PromptProgress(2, clock, stream)
 
     clock.advance(1.0)
     line.advance(30)
@@ -37,7 +37,7 @@ def test_a_terminal_sees_the_line_grow() -> None:
 def test_fast_prompts_do_not_flood_the_terminal() -> None:
     """At most ten states a second."""
     stream, clock = Terminal(), ManualClock()
-    line = ProgressLine(1000, clock, stream)
+    line = PromptProgress(1000, clock, stream)
 
     for _ in range(1000):
         clock.advance(0.001)
@@ -49,7 +49,7 @@ def test_fast_prompts_do_not_flood_the_terminal() -> None:
 def test_a_file_gets_the_last_state_only() -> None:
     """A log is not filled with carriage returns."""
     stream, clock = io.StringIO(), ManualClock()
-    line = ProgressLine(1, clock, stream)
+    line = PromptProgress(1, clock, stream)
     clock.advance(2.0)
     line.advance(8)
     line.close()

@@ -98,7 +98,8 @@ def test_logits_of_many_rows_do_not_need_a_buffer_for_all() -> None:
         checkpoint = RandomCheckpoint(tiny_facts(vocab_size=5000, num_layers=1))
         scheduler = SchedulerConfig(max_num_batched_tokens=512, max_num_seqs=max_num_seqs)
         model = ModelConfig(threads=1)
-        return NativeRunner(EngineConfig(model=model, scheduler=scheduler), checkpoint).needs.workspace_bytes
+        config = EngineConfig(model=model, scheduler=scheduler)
+        return NativeRunner(config, checkpoint).needs.workspace_bytes
 
     assert workspace(64) < 512 * 5000 * 4
 

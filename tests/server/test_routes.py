@@ -1,4 +1,4 @@
-"""The small routes, keys, headers, errors and metrics."""
+"""The small routes, keys, headers and errors."""
 
 from __future__ import annotations
 
@@ -99,28 +99,6 @@ async def test_a_request_id_comes_back_when_asked_for() -> None:
         )
 
     assert reply.headers["x-request-id"] == "my-7"
-
-
-async def test_metrics_have_vllms_names_from_the_start() -> None:
-    """Every label set exists before the first request, and counters grow by what was used."""
-    async with scripted_server() as client:
-        before = (await client.get("/metrics")).content.decode()
-        await client.post("/v1/completions", {"prompt": "hello", "max_tokens": 3})
-        after = (await client.get("/metrics")).content.decode()
-
-    assert _sample(before, "vllm:num_requests_running") == 0
-    assert _sample(before, "vllm:request_success_total", 'finished_reason="abort"') == 0
-    assert _sample(after, "vllm:generation_tokens_total") == 3
-    assert _sample(after, "vllm:e2e_request_latency_seconds_count") == 1
-    assert _sample(after, "vllm:kv_cache_usage_perc") == 0
-    assert _sample(after, "vllm:iteration_tokens_total_count") >= 3
-    assert _sample(before, "vllm:iteration_tokens_total_bucket", 'le="+Inf"') == 0
-
-
-def _sample(text: str, name: str, label: str = "") -> float:
-    """The value of the first sample of a name with a label."""
-    lines = [line for line in text.splitlines() if line.startswith(name + "{") and label in line]
-    return float(lines[0].rpartition(" ")[2])
 
 
 async def test_tokenize_and_detokenize_are_inverse() -> None:
@@ -249,16 +227,3 @@ async def test_a_template_of_the_configuration_that_is_none_ends_the_start() -> 
             state.set_loaded(await llm.ready())
     finally:
         await llm.shutdown()
-
-
-async def test_first_token_times_are_those_of_streams() -> None:
-    """A whole answer has one output, at its end; its time is no time to a first token."""
-    name = "vllm:time_to_first_token_seconds_count"
-    async with scripted_server() as client:
-        counts = []
-        for stream in (False, True):
-            await client.post("/v1/completions", {"prompt": "hi", "stream": stream})
-            lines = (await client.get("/metrics")).content.decode().splitlines()
-            counts.append(float(next(line for line in lines if line.startswith(name)).split()[-1]))
-
-    assert counts == [0.0, 1.0]

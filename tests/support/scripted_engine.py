@@ -127,4 +127,4 @@ def scripted_llm(
 
 def scripted_async_llm(script: Script | None = None, **options: Any) -> AsyncLLM:
     """An AsyncLLM on a scripted engine. Needs a shutdown."""
-    return AsyncLLM(lambda report: scripted_engine(script, **options))
+    return AsyncLLM(lambda report: scripted_engine(script, **options), options.get("clock"))

@@ -1,8 +1,8 @@
-"""A slow machine for recordings whose numbers are hashes: any wrong number anywhere shows in the result.
+"""A slow machine for recordings whose numbers are hashes: any wrong number shows in the result.
 
 `evaluate` computes a recording value by value, without memory. `ToyMachine` runs a placed recording
-the way the C++ side does, in one arena, with threads that may run in any order between two barriers.
-The two must agree for every order.
+the way the C++ side does, in one arena, with threads that may run in any order between two
+barriers. The two must agree for every order.
 """
 
 from __future__ import annotations
@@ -96,9 +96,7 @@ class ToyMachine:
         for value, table in given.items():
             for row, numbers in enumerate(table):
                 self._write(whole(value), row, numbers)
-        pairs = list(
-            zip(self.placement.recording.operations, self.placement.barriers, strict=True)
-        )
+        pairs = list(zip(self.placement.recording.operations, self.placement.barriers, strict=True))
         self._run_region([pair for pair in pairs if pair[0].output.rows is Rows.TOKENS], range(0))
         over_wanted = [pair for pair in pairs if pair[0].output.rows is Rows.WANTED]
         result: Table = []
@@ -109,7 +107,7 @@ class ToyMachine:
         return result
 
     def _run_region(self, pairs: list[tuple[Operation, bool]], wanted: range) -> None:
-        """Jobs between two barriers run thread after thread, which is one of the orders possible."""
+        """Jobs between two barriers run thread after thread, one of the possible orders."""
         jobs: list[Callable[[int], None]] = []
         for operation, barrier in pairs:
             if barrier:
@@ -130,9 +128,7 @@ class ToyMachine:
         jobs.clear()
 
     def _share(self, count: int, thread: int) -> range:
-        return range(
-            count * thread // self.num_threads, count * (thread + 1) // self.num_threads
-        )
+        return range(count * thread // self.num_threads, count * (thread + 1) // self.num_threads)
 
     def _store(self, operation: Operation, thread: int) -> None:
         """Keys and values go to a cache, row by row."""

@@ -1,4 +1,7 @@
-"""Progress on standard error: one live line on a terminal, plain lines otherwise."""
+"""PhaseProgress: how far a download or a start is, on standard error.
+
+One live line on a terminal, plain lines otherwise.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ PLAIN_LINE_EVERY_S = 5.0
 LIVE_LINE_EVERY_S = 0.1
 
 
-class ProgressLine:
+class PhaseProgress:
     """Shows `done` of `total` of a named phase, with rate and remaining time.
 
     A phase counts bytes when `in_bytes`, else a share between 0 and 1.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from octavo.cli.progress import ProgressLine
+from octavo.cli.progress import PhaseProgress
 from octavo.config.cli_args import Parser
 from octavo.weights.catalogue import DEFAULT_MODEL
 from octavo.weights.download import pull
@@ -18,7 +18,7 @@ def run(arguments: Sequence[str]) -> int:
         "model", nargs="?", default=DEFAULT_MODEL, help=f"Short name or hub id [{DEFAULT_MODEL}]."
     )
     parsed = parser.parse_args(arguments)
-    line = ProgressLine()
+    line = PhaseProgress()
 
     def show(progress: PullProgress) -> None:
         line.show(progress.phase, progress.done_bytes, progress.total_bytes)

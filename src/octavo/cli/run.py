@@ -9,7 +9,7 @@ from typing import Any
 
 from octavo.chat.template import ChatTemplate
 from octavo.cli.engine_flags import add_engine_flags, engine_config
-from octavo.cli.progress import ProgressLine
+from octavo.cli.progress import PhaseProgress
 from octavo.cli.terminal import questions
 from octavo.config.cli_args import Parser
 from octavo.engine.async_engine import AsyncLLM
@@ -94,7 +94,7 @@ async def _load(llm: AsyncLLM) -> Engine:
     """The loaded engine; progress is shown to a person at a terminal."""
     if not sys.stderr.isatty():
         return await llm.ready()
-    progress = ProgressLine(in_bytes=False)
+    progress = PhaseProgress(in_bytes=False)
     try:
         return await loaded(llm, lambda phase, share: progress.show(phase, share, 1.0))
     finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from octavo.cli.banner import banner
 from octavo.cli.engine_flags import add_engine_flags, engine_config
-from octavo.cli.progress import ProgressLine
+from octavo.cli.progress import PhaseProgress
 from octavo.cli.vllm_flags import add_vllm_flags, explain_vllm_flags
 from octavo.config.cli_args import Parser, add_options, build
 from octavo.config.server import ServerConfig
@@ -36,7 +36,7 @@ def run(arguments: Sequence[str]) -> int:
     explain_vllm_flags(parsed)
     server_config = _with_template(build(ServerConfig, parsed))
     _warn_if_open(server_config)
-    progress = ProgressLine(in_bytes=False)
+    progress = PhaseProgress(in_bytes=False)
 
     def announce(engine: Engine, url: str) -> None:
         progress.close()

@@ -93,7 +93,10 @@ class SchedulerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """The root. Whoever needs a part takes that part, never the root."""
+    """The root, for those who build an engine and for runners, which need most parts.
+
+    Whoever needs one part takes that part.
+    """
 
     model: ModelConfig = field(default_factory=ModelConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)

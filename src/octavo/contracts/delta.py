@@ -24,3 +24,4 @@ class TokenDelta(msgspec.Struct, tag="delta"):
         None  # for the prompt tokens computed in this step
     )
     num_cached_tokens: int = 0  # prompt tokens taken from the prefix cache at first admission
+    admitted_s: float | None = None  # first admission, engine clock; in the first delta only

@@ -99,7 +99,9 @@ class AsyncLLM:
         if self._engine is None:
             engine = await asyncio.wrap_future(self._thread.loaded)
             if self._engine is None:  # another waiter may have been first
-                self._outputs = OutputProcessor(engine.tokenizer, self._thread.abort, self._clock)
+                self._outputs = OutputProcessor(
+                    engine.tokenizer, self._thread.abort, self._clock, keeps_metrics=True
+                )
                 self._engine = engine
         return self._engine
 

@@ -24,7 +24,7 @@ from octavo.contracts.delta import FinishReason, TokenDelta
 from octavo.contracts.kv_plan import MemoryPlan
 from octavo.contracts.progress import ReportProgress
 from octavo.contracts.request import EngineRequest
-from octavo.contracts.step import StepPlan, StepResult
+from octavo.contracts.step import NewRow, StepPlan, StepResult
 from octavo.engine.stats import EngineStats, StepStats, StepTimes
 from octavo.errors import EngineDeadError, InvalidRequestError
 from octavo.executor.base import Executor
@@ -47,6 +47,7 @@ class EngineCore:
         self._memory_plan = memory_plan
         self._clock = clock
         self._times = StepTimes()
+        self._admitted_s: dict[str, float] = {}  # of requests whose first delta is still to come
         self._death: EngineDeadError | None = None
 
     @classmethod
@@ -104,6 +105,8 @@ class EngineCore:
         without tokens and with `reason`. A front end that has composed the last output itself (a
         stop string matched: `reason="stop"`) asks for silence and gets no further delta.
         """
+        if silent:
+            self._admitted_s.pop(request_id, None)
         return self._scheduler.abort(request_id, reason, silent)
 
     def has_work(self) -> bool:
@@ -117,32 +120,9 @@ class EngineCore:
         all running requests end so and the engine goes on with the waiting ones; if what it raised
         is EngineDeadError, that leaves this method and every later call of it.
         """
-        self._raise_if_dead()
-        now_s = self._clock.now_s
-        begin_s = now_s()
-        plan = self._scheduler.plan()
-        if not plan.rows:
-            return self._scheduler.take_notices()
-        computed_s = self._executor.compute_s
-        try:
-            result = self._executor.run(plan)
-            _check_result(plan, result)
-        except EngineDeadError as error:
-            self._death = error
-            raise
-        except Exception as error:  # border: this step is lost, the engine goes on
-            logger.exception("step failed", extra={"step_id": plan.step_id})
-            return self._scheduler.fail_step(plan, f"the step failed: {error!r}")
-        computed_s = self._executor.compute_s - computed_s
-        deltas = self._scheduler.commit(plan, result)
-        self._times.add(
-            StepStats(
-                num_rows=len(plan.rows),
-                num_tokens=plan.total_tokens,
-                python_s=now_s() - begin_s - computed_s,
-                compute_s=computed_s,
-            )
-        )
+        deltas = self._run_step()
+        if self._admitted_s:  # empty while all that runs only decodes
+            self._date_admissions(deltas)
         return deltas
 
     def reset_prefix_cache(self) -> bool:
@@ -175,6 +155,49 @@ class EngineCore:
     def stop(self) -> None:
         """Stop the executor. May be called twice."""
         self._executor.stop()
+
+    def _run_step(self) -> list[TokenDelta]:
+        self._raise_if_dead()
+        now_s = self._clock.now_s
+        begin_s = now_s()
+        plan = self._scheduler.plan()
+        if not plan.rows:
+            return self._scheduler.take_notices()
+        if plan.new_rows:
+            self._note_admissions(plan.new_rows, begin_s)
+        computed_s = self._executor.compute_s
+        try:
+            result = self._executor.run(plan)
+            _check_result(plan, result)
+        except EngineDeadError as error:
+            self._death = error
+            raise
+        except Exception as error:  # border: this step is lost, the engine goes on
+            logger.exception("step failed", extra={"step_id": plan.step_id})
+            return self._scheduler.fail_step(plan, f"the step failed: {error!r}")
+        computed_s = self._executor.compute_s - computed_s
+        deltas = self._scheduler.commit(plan, result)
+        self._times.add(
+            StepStats(
+                num_rows=len(plan.rows),
+                num_tokens=plan.total_tokens,
+                python_s=now_s() - begin_s - computed_s,
+                compute_s=computed_s,
+            )
+        )
+        return deltas
+
+    def _note_admissions(self, new_rows: list[NewRow], now_s: float) -> None:
+        """Remember since when requests run; one that comes back from a preemption is not new."""
+        requests = self._scheduler.requests
+        for new_row in new_rows:
+            if not requests[new_row.request_id].num_preemptions:
+                self._admitted_s[new_row.request_id] = now_s
+
+    def _date_admissions(self, deltas: list[TokenDelta]) -> None:
+        """Put the time of the first admission into the first delta after it."""
+        for delta in deltas:
+            delta.admitted_s = self._admitted_s.pop(delta.request_id, None)
 
     def _raise_if_dead(self) -> None:
         if self._death is not None:

@@ -82,10 +82,10 @@ class RequestStream:
             return False
         if choice.index == 0:
             self._note_prompt(delta)
+        if self.metrics is not None:
+            _note_times(self.metrics, delta, now_s)
         if not delta.token_ids and delta.finish_reason is None:
             return False
-        if self.metrics is not None:
-            self._note_times(self.metrics, len(delta.token_ids), now_s)
         ended_here = choice.push(delta)
         if choice.is_finished:
             self._num_open -= 1
@@ -145,13 +145,6 @@ class RequestStream:
         if self._prompt_entries is not None and delta.prompt_logprobs:
             self._prompt_entries += delta.prompt_logprobs
 
-    def _note_times(self, metrics: RequestMetrics, num_tokens: int, now_s: float) -> None:
-        if num_tokens:
-            metrics.last_token_s = now_s
-            metrics.num_generation_tokens += num_tokens
-            if metrics.first_token_s is None:
-                metrics.first_token_s = now_s
-
     def _prompt_logprobs_so_far(self) -> PromptLogprobs | None:
         """Complete with the first token; decoded once."""
         if self._prompt_entries is None:
@@ -160,3 +153,14 @@ class RequestStream:
             entries = (by_token(entry, self._decode) for entry in self._prompt_entries)
             self._prompt_logprobs = [None, *entries]
         return self._prompt_logprobs
+
+
+def _note_times(metrics: RequestMetrics, delta: TokenDelta, now_s: float) -> None:
+    """Of several choices the one that was first to run, and to have a token, counts."""
+    if metrics.admitted_s is None:
+        metrics.admitted_s = delta.admitted_s
+    if delta.token_ids:
+        metrics.last_token_s = now_s
+        metrics.num_generation_tokens += len(delta.token_ids)
+        if metrics.first_token_s is None:
+            metrics.first_token_s = now_s

@@ -95,10 +95,11 @@ class Intake:
         """
         longest = self.limits.max_model_len
         if len(text) > LONGEST_TOKEN * longest:
+            what = "the prompt" if param == "prompt" else param
             raise PromptTooLongError(
-                f"This model's maximum context length is {longest} tokens, but the prompt has "
+                f"This model's maximum context length is {longest} tokens, but {what} has "
                 f"{len(text)} characters, which is more than {len(text) // LONGEST_TOKEN} tokens. "
-                "Shorten the prompt.",
+                f"Shorten {what}.",
                 param=param,
             )
 
@@ -110,7 +111,7 @@ class Intake:
         Raises InvalidRequestError that names the field and the limit.
         """
         params.verify()
-        _check_priority(priority)
+        self._check_priority(priority)
         self._check_token_ids(params)
         seed = self._seeds.getrandbits(64) if params.seed is None else params.seed
         first = EngineRequest(
@@ -171,6 +172,19 @@ class Intake:
             )
         check_fits(limits.kv_plan, limits.scheduler, num_prompt_tokens, wanted)
         return wanted
+
+    def _check_priority(self, priority: object) -> None:
+        low, high = PRIORITY_RANGE
+        if type(priority) is not int or not low <= priority <= high:
+            message = f"priority must be a whole number of 64 bits, got {shown(priority)}"
+            raise InvalidRequestError(message, param="priority")
+        policy = self.limits.scheduler.scheduling_policy
+        if priority != 0 and policy != "priority":
+            raise InvalidRequestError(
+                f"priority has no meaning under the policy {policy}, got {priority}; leave it out, "
+                "or start the engine with --scheduling-policy priority",
+                param="priority",
+            )
 
     def _check_token_ids(self, params: SamplingParams) -> None:
         for name in ("stop_token_ids", "allowed_token_ids", "logit_bias"):
@@ -297,11 +311,3 @@ def _token_id(value: object) -> int:
     raise InvalidRequestError(
         f"prompt: a token id must be a whole number, got {shown(value)}", param="prompt"
     )
-
-
-def _check_priority(priority: object) -> None:
-    low, high = PRIORITY_RANGE
-    if type(priority) is not int or not low <= priority <= high:
-        raise InvalidRequestError(
-            f"priority must be a whole number of 64 bits, got {shown(priority)}", param="priority"
-        )

@@ -1,4 +1,4 @@
-"""ProgressLine: one line on stderr while `LLM.generate` works.
+"""PromptProgress: one line on stderr while `LLM.generate` works.
 
 Rewritten in place on a terminal; elsewhere only the last state is written.
 """
@@ -13,7 +13,7 @@ from octavo.foundation.clock import Clock
 MIN_INTERVAL_S = 0.1
 
 
-class ProgressLine:
+class PromptProgress:
     """How many of `total` prompts are done, and how fast tokens come."""
 
     def __init__(self, total: int, clock: Clock, stream: TextIO | None = None) -> None:

@@ -19,7 +19,7 @@ from octavo.engine.fan_out import RequestStream
 from octavo.engine.intake import EncodedPrompt
 from octavo.engine.interrupt import BetweenSteps
 from octavo.engine.output import OutputProcessor
-from octavo.engine.progress import ProgressLine
+from octavo.engine.progress import PromptProgress
 from octavo.errors import EngineDeadError, InvalidRequestError
 from octavo.foundation.clock import Clock
 from octavo.outputs import RequestOutput
@@ -113,7 +113,7 @@ class SyncEngine:
         Leaving early by any exception ends what still runs; Ctrl-C waits for the step in flight.
         """
         with self._lock, BetweenSteps() as interrupts:
-            progress = ProgressLine(len(jobs), self._clock) if shows_progress else None
+            progress = PromptProgress(len(jobs), self._clock) if shows_progress else None
             running: dict[RequestStream, int] = {}
             outputs: dict[int, RequestOutput] = {}
             finished: list[RequestStream] = []

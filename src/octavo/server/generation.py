@@ -5,17 +5,18 @@ Used by the routes of completions and chats; knows neither's JSON.
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from octavo.engine.async_engine import CheckedRequest
 from octavo.errors import InvalidRequestError, RequestFailedError
-from octavo.outputs import RequestOutput
+from octavo.outputs import RequestMetrics, RequestOutput
 from octavo.prompts import TokensPrompt
-from octavo.sampling_params import RequestOutputKind, SamplingParams
+from octavo.sampling_params import SamplingParams
+from octavo.server.field_names import errors_name
 from octavo.server.merge import merge
+from octavo.server.metrics import ServerMetrics
 from octavo.server.schemas.envelope import PromptTokensDetails, Usage
 from octavo.server.state import ServerState
 
@@ -46,7 +47,8 @@ class Generation:
     """The outputs of one or more prompts with the same parameters.
 
     A limit on tokens that the request did not ask for (`has_own_limit` false) gives way where the
-    context has less room; one that it asked for is refused then.
+    context has less room; one that it asked for is refused then. `names` are the fields that the
+    request calls otherwise than the engine.
     """
 
     state: ServerState
@@ -55,6 +57,7 @@ class Generation:
     params: SamplingParams
     priority: int = 0
     has_own_limit: bool = True
+    names: Mapping[str, str] = field(default_factory=dict)
     counts: TokenCounts = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,12 +78,13 @@ class Generation:
         OverloadedError.
         """
         engine = self.state.engine
-        checked = [
-            await engine.check(
-                prompt, self._params_for(prompt), self.answer_id, priority=self.priority
-            )
-            for prompt in self.prompts
-        ]
+        with errors_name(self.names):
+            checked = [
+                await engine.check(
+                    prompt, self._params_for(prompt), self.answer_id, priority=self.priority
+                )
+                for prompt in self.prompts
+            ]
         with self.state.admitted(len(checked) * self.params.n):
             streams = [self._stream(one) for one in checked]
             async with aclosing(merge(streams)) as merged:
@@ -96,59 +100,56 @@ class Generation:
 
     async def _stream(self, checked: CheckedRequest) -> AsyncGenerator[RequestOutput, None]:
         """The outputs of one prompt, counted."""
-        watch = _Stopwatch(self.state, self.params, len(checked.prompt.token_ids))
+        histograms = _Histograms(self.state.metrics, self.params)
         async with self.state.engine.submit(checked) as outputs:
             async for output in outputs:
-                num_tokens = sum(len(choice.token_ids) for choice in output.outputs)
-                self.counts.completion_tokens += num_tokens
-                watch.note(num_tokens)
+                self.counts.completion_tokens += sum(len(one.token_ids) for one in output.outputs)
+                _raise_errors(output)
+                histograms.note(output)
                 if output.finished:
                     self.counts.cached_tokens += output.num_cached_tokens or 0
-                _raise_errors(output)
                 yield output
-        watch.finish()
 
 
-class _Stopwatch:
-    """Feeds the histograms of one request.
+class _Histograms:
+    """Feeds the histograms of one request from the times that the engine kept."""
 
-    The times of tokens are known of streams only: a whole answer has one output, at its end.
-    """
+    def __init__(self, metrics: ServerMetrics, params: SamplingParams) -> None:
+        self._observe = metrics.observe
+        self._params = params
+        self._last_token_s: float | None = None
 
-    def __init__(self, state: ServerState, params: SamplingParams, num_prompt_tokens: int) -> None:
-        self._metrics = state.metrics
-        self._sees_tokens = params.output_kind is RequestOutputKind.DELTA
-        self._start_s = self._last_s = time.monotonic()
-        self._first_s: float | None = None
-        self._num_tokens = 0
-        self._metrics.observe("request_prompt_tokens", num_prompt_tokens)
-        self._metrics.observe("request_params_n", params.n)
+    def note(self, output: RequestOutput) -> None:
+        """An output has come; the last one completes the picture."""
+        times = output.metrics
+        assert times is not None, "AsyncLLM keeps metrics"
+        last_s = self._last_token_s
+        if last_s is not None and times.last_token_s is not None and times.last_token_s > last_s:
+            self._observe("inter_token_latency_seconds", times.last_token_s - last_s)
+        self._last_token_s = times.last_token_s
+        if output.finished:
+            self._finish(len(output.prompt_token_ids), times)
+
+    def _finish(self, num_prompt_tokens: int, times: RequestMetrics) -> None:
+        observe, params = self._observe, self._params
+        observe("request_prompt_tokens", num_prompt_tokens)
+        observe("request_generation_tokens", times.num_generation_tokens)
+        observe("request_params_n", params.n)
         if params.max_tokens is not None:
-            self._metrics.observe("request_params_max_tokens", params.max_tokens)
-
-    def note(self, num_tokens: int) -> None:
-        """An output with so many new tokens has come."""
-        if num_tokens == 0:
-            return
-        now_s = time.monotonic()
-        if self._first_s is not None:
-            self._metrics.observe("inter_token_latency_seconds", now_s - self._last_s)
-        elif self._sees_tokens:
-            self._first_s = now_s
-            self._metrics.observe("time_to_first_token_seconds", now_s - self._start_s)
-        self._num_tokens += num_tokens
-        self._last_s = now_s
-
-    def finish(self) -> None:
-        """The request is complete."""
-        observe = self._metrics.observe
-        observe("e2e_request_latency_seconds", self._last_s - self._start_s)
-        observe("request_generation_tokens", self._num_tokens)
-        if self._first_s is not None:
-            observe("request_decode_time_seconds", self._last_s - self._first_s)
-            if self._num_tokens > 1:
-                gap_s = (self._last_s - self._first_s) / (self._num_tokens - 1)
-                observe("request_time_per_output_token_seconds", gap_s)
+            observe("request_params_max_tokens", params.max_tokens)
+        first_s, last_s = times.first_token_s, times.last_token_s
+        if times.admitted_s is None or first_s is None or last_s is None:
+            return  # cut off before its first token
+        observe("request_queue_time_seconds", times.admitted_s - times.arrival_s)
+        observe("request_prefill_time_seconds", first_s - times.admitted_s)
+        observe("request_decode_time_seconds", last_s - first_s)
+        observe("request_inference_time_seconds", last_s - times.admitted_s)
+        observe("time_to_first_token_seconds", first_s - times.arrival_s)
+        observe("e2e_request_latency_seconds", last_s - times.arrival_s)
+        num_gaps = times.num_generation_tokens - params.n  # choices run side by side
+        if num_gaps > 0:
+            gap_s = (last_s - first_s) * params.n / num_gaps
+            observe("request_time_per_output_token_seconds", gap_s)
 
 
 def _raise_errors(output: RequestOutput) -> None:

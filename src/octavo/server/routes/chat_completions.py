@@ -12,6 +12,7 @@ from octavo.outputs import CompletionOutput, RequestOutput
 from octavo.server.bodies import read_json
 from octavo.server.chat_prompt import chat_prompt
 from octavo.server.chunks import ChunkWriter
+from octavo.server.field_names import errors_name
 from octavo.server.generation import Generation
 from octavo.server.logprobs import chat_logprobs, prompt_logprobs
 from octavo.server.routes.health import state_of
@@ -50,17 +51,20 @@ class _ChatAnswer(Answer):
         cls, state: ServerState, body: ChatCompletionRequest, model: str, tenant: str | None
     ) -> _ChatAnswer:
         """Check, render and tokenise; nothing is started yet."""
-        params = sampling_params(
-            body,
-            defaults=state.defaults,
-            max_tokens=limit_of(body),
-            logprobs=(body.top_logprobs or 0) if body.logprobs else None,
-        )
+        names = _names_in(body)
+        with errors_name(names):
+            params = sampling_params(
+                body,
+                defaults=state.defaults,
+                max_tokens=limit_of(body),
+                logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+            )
         text = await chat_prompt(state, body)
         if body.truncate_prompt_tokens is None:
             state.loaded.intake.check_text_length(text, "messages")
         adds_specials = bool(body.add_special_tokens)
-        ids = await state.tokenise(text, add_special_tokens=adds_specials)
+        with errors_name(names):
+            ids = await state.tokenise(text, add_special_tokens=adds_specials)
         ids, _ = cut_prompt(ids, body.truncate_prompt_tokens, state.loaded.max_model_len)
         prompt = prompt_of(ids, None, salt_of(tenant, body.cache_salt))
         generation = Generation(
@@ -70,6 +74,7 @@ class _ChatAnswer(Answer):
             params,
             priority=body.priority or 0,
             has_own_limit=limit_of(body) is not None,
+            names=names,
         )
         return cls(generation, body, model)
 
@@ -118,3 +123,11 @@ class _ChatAnswer(Answer):
         if not self._body.logprobs or choice.logprobs is None:
             return None
         return chat_logprobs(self.tokenizer, choice.logprobs.raw, self._num_best)
+
+
+def _names_in(body: ChatCompletionRequest) -> dict[str, str]:
+    """What the engine calls it -> what this chat calls it."""
+    names = {"prompt": "messages", "logprobs": "top_logprobs"}
+    if body.max_completion_tokens is not None:
+        names["max_tokens"] = "max_completion_tokens"
+    return names
