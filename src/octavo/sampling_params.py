@@ -23,6 +23,8 @@ MAX_CHOICES = 128  # `n`: each choice is a request of its own
 MAX_STOP_STRINGS = 64
 MAX_STOP_LENGTH = 4096  # characters; that much text may be held back
 MAX_BAD_WORDS = 256
+MAX_STOP_TOKENS = 1024
+REPETITION_RANGE = (1e-6, 1e6)  # logits are divided or multiplied by it and must stay finite
 SEED_RANGE = (-(2**63), 2**64 - 1)  # signed or unsigned 64 bits
 
 REMOVED = {
@@ -53,7 +55,9 @@ class SamplingParams:
     n: int = 1  # independent answers, 1 to 128; the i-th is seeded with `seed + i`
     presence_penalty: float = 0.0  # [-2, 2], once per token that is in the output
     frequency_penalty: float = 0.0  # [-2, 2], times the token's count in the output
-    repetition_penalty: float = 1.0  # > 0, for tokens of prompt and output (Keskar et al. 2019)
+    repetition_penalty: float = (
+        1.0  # [1e-6, 1e6], for tokens of prompt and output (Keskar et al. 2019)
+    )
     temperature: float = 1.0  # [0, 2]; below 1e-5 greedy, else at least 0.01
     top_p: float = 1.0  # (0, 1], share of the probability that may be drawn
     top_k: int = 0  # best tokens that may be drawn; 0 and -1 mean all
@@ -144,10 +148,8 @@ class SamplingParams:
         self.presence_penalty = _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
         self.frequency_penalty = _number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
         self.repetition_penalty = _number(
-            "repetition_penalty", self.repetition_penalty, 0.0, math.inf
+            "repetition_penalty", self.repetition_penalty, *REPETITION_RANGE
         )
-        if self.repetition_penalty == 0.0:
-            raise _wrong("repetition_penalty", "must be above 0", self.repetition_penalty)
         self.top_k = _whole("top_k", self.top_k, -1, None, "; 0 and -1 turn it off")
         if self.seed is not None:
             self.seed = _whole("seed", self.seed, *SEED_RANGE)
@@ -186,6 +188,12 @@ class SamplingParams:
                 raise _wrong("stop", "needs detokenize=True", self.stop)
         if self.stop_token_ids is not None:
             self.stop_token_ids = _token_ids("stop_token_ids", self.stop_token_ids)
+            if len(self.stop_token_ids) > MAX_STOP_TOKENS:
+                raise InvalidRequestError(
+                    f"stop_token_ids may hold at most {MAX_STOP_TOKENS} ids, "
+                    f"got {len(self.stop_token_ids)}",
+                    param="stop_token_ids",
+                )
 
     def __repr__(self) -> str:
         shown = (

@@ -236,6 +236,20 @@ def test_logprobs_are_capped_by_the_engine(name: str) -> None:
     assert getattr(unlimited[0].sampling, f"num_{name}") == VOCAB
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"allowed_token_ids": [9], "stop_token_ids": [9], "min_tokens": 2},
+        {"allowed_token_ids": [5], "min_tokens": 3},
+        {"allowed_token_ids": [5], "min_tokens": 3, "ignore_eos": True},
+    ],
+)
+def test_an_allow_list_that_leaves_no_token_is_refused(fields: dict[str, Any]) -> None:
+    """Stop tokens wait for min_tokens, so an answer of nothing else cannot begin."""
+    with pytest.raises(InvalidRequestError, match="allowed_token_ids leaves no token"):
+        requests_for(SamplingParams(max_tokens=4, **fields), facts=facts_with_end(5))
+
+
 def test_a_field_that_was_spoiled_later_is_found() -> None:
     """Parameters are checked again when they are used."""
     params = SamplingParams()

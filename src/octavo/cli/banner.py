@@ -23,9 +23,11 @@ def banner(engine: Engine, url: str | None) -> list[str]:
 def memory_line(plan: MemoryPlan) -> str:
     """The memory plan as one sum."""
     kv_bytes = plan.kv.num_blocks * plan.kv.bytes_per_block
+    total_bytes = plan.weights_bytes + plan.workspace_bytes + kv_bytes
     return (
-        f"memory {format_bytes(plan.limit_bytes)}: weights {format_bytes(plan.weights_bytes)} + "
-        f"workspace {format_bytes(plan.workspace_bytes)} + KV {format_bytes(kv_bytes)} "
-        f"({format_count(plan.kv.num_tokens)} tokens, {plan.max_concurrency:.1f} requests of "
-        f"{format_count(plan.max_model_len)})"
+        f"memory: weights {format_bytes(plan.weights_bytes)} + workspace "
+        f"{format_bytes(plan.workspace_bytes)} + KV {format_bytes(kv_bytes)} = "
+        f"{format_bytes(total_bytes)} of {format_bytes(plan.limit_bytes)}; KV holds "
+        f"{format_count(plan.kv.num_tokens)} tokens, {plan.max_concurrency:.1f} requests of "
+        f"{format_count(plan.max_model_len)}"
     )

@@ -24,9 +24,13 @@ class Client:
     """One server."""
 
     def __init__(self, url: str, api_key: str | None) -> None:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"--url must look like {DEFAULT_URL}, got {url!r}")
+        try:
+            parts = urlsplit(url if "://" in url else f"http://{url}")
+            self._host, self._port = parts.hostname, parts.port
+        except ValueError:  # a port that is no number, a bracket left open
+            raise _bad_url(url) from None
+        if parts.scheme not in ("http", "https") or not self._host:
+            raise _bad_url(url)
         self._parts = parts
         self._prefix = parts.path.rstrip("/").removesuffix("/v1")
         self._headers = {"Content-Type": "application/json"}
@@ -71,8 +75,7 @@ class Client:
             if self._parts.scheme == "https"
             else http.client.HTTPConnection
         )
-        host = self._parts.hostname or ""
-        connection = kind(host, self._parts.port, timeout=TIMEOUT_S)
+        connection = kind(self._host or "", self._port, timeout=TIMEOUT_S)
         data = None if body is None else json.dumps(body).encode()
         try:
             connection.request(method, self._prefix + path, data, self._headers)
@@ -88,6 +91,10 @@ class Client:
             connection.close()
             raise ServerError(f"{response.status}: {message}")
         return connection, response
+
+
+def _bad_url(url: str) -> ConfigError:
+    return ConfigError(f"--url must look like {DEFAULT_URL}, got {url!r}")
 
 
 def _message(body: bytes) -> str:

@@ -28,6 +28,7 @@ class PhaseProgress:
         self._phase = ""
         self._started_s = self._shown_s = 0.0
         self._first_done = 0.0
+        self._is_done = False
 
     def show(self, phase: str, done: float, total: float) -> None:
         """Note how far it is; prints only as often as a reader can follow."""
@@ -35,10 +36,12 @@ class PhaseProgress:
         if phase != self._phase:
             self.close()
             self._phase, self._started_s, self._first_done = phase, now_s, done
-            self._shown_s = 0.0
-        is_done = total > 0 and done >= total
+            self._shown_s, self._is_done = 0.0, False
+        was_done, self._is_done = self._is_done, total > 0 and done >= total
+        if was_done and self._is_done:
+            return  # said already; a caller that polls repeats itself
         every_s = LIVE_LINE_EVERY_S if self._is_live else PLAIN_LINE_EVERY_S
-        if not is_done and now_s - self._shown_s < every_s:
+        if not self._is_done and now_s - self._shown_s < every_s:
             return
         self._shown_s = now_s
         self._print(self._line(done, total, now_s))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from octavo.config.cli_args import Parser, add_options, build
 from octavo.config.server import ServerConfig
 from octavo.engine.build import Engine
 from octavo.errors import ConfigError
+from octavo.foundation import env
 from octavo.foundation.log import set_up_logging
 from octavo.server.serve import serve
 
@@ -34,6 +36,7 @@ def run(arguments: Sequence[str]) -> int:
     parsed = parser.parse_args(arguments)
     set_up_logging()
     explain_vllm_flags(parsed)
+    _refuse_swallowed_model(parsed)
     server_config = _with_template(build(ServerConfig, parsed))
     _warn_if_open(server_config)
     progress = PhaseProgress(in_bytes=False)
@@ -48,6 +51,24 @@ def run(arguments: Sequence[str]) -> int:
 
     serve(engine_config(parsed), server_config, announce=announce, report=report)
     return 0
+
+
+def _refuse_swallowed_model(parsed: argparse.Namespace) -> None:
+    """`--api-key KEY MODEL` would make a key of the model's name and serve the default model.
+
+    The values stay out of the message: they may be secret.
+    """
+    if parsed.model or parsed.model_flag or env.flag_value("--model"):
+        return
+    for flag, values in (
+        ("--api-key", parsed.api_key),
+        ("--served-model-name", parsed.served_model_name),
+    ):
+        if len(values or ()) > 1:
+            raise ConfigError(
+                f"{flag} took {len(values)} values and no model was named; "
+                f"name the model first: octavo serve MODEL {flag} ..."
+            )
 
 
 def _with_template(config: ServerConfig) -> ServerConfig:

@@ -39,7 +39,8 @@ class Parser(argparse.ArgumentParser):
             flag = unknown.split()[0].split("=")[0]
             near = difflib.get_close_matches(flag, self._option_string_actions, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            message = f"unknown option {flag}{hint}"
+            kind = "option" if flag.startswith("-") else "argument"
+            message = f"unknown {kind} {flag}{hint}"
         self.exit(2, f"{self.prog}: {message}\nSee {self.prog} --help\n")
 
 

@@ -38,14 +38,14 @@ class ModelConfig:
         at_least=-1,
         metavar="TOKENS|auto",
     )
-    seed: int = option(0, "Seed of requests that bring none.")
+    seed: int = option(0, "Seed of requests that bring none.", at_least=-(2**63), at_most=2**64 - 1)
     generation_config: str = option(
         "auto", "auto: defaults from the model's generation_config.json; octavo or vllm: none."
     )
     max_logprobs: int = option(20, "Most logprobs per position; -1 for no cap.", at_least=-1)
     backend: str = option("native", "Where the model runs.", choices=BACKENDS)
     threads: int | None = option(
-        None, "Compute threads; default: the cores this process may use.", at_least=1
+        None, "Compute threads; default: the cores this process may use.", at_least=1, at_most=1024
     )
 
     def __post_init__(self) -> None:
@@ -83,7 +83,9 @@ class SchedulerConfig:
     """Limits of one step."""
 
     max_num_batched_tokens: int = option(512, "Tokens that one step may compute.", at_least=1)
-    max_num_seqs: int = option(64, "Requests that may run at the same time.", at_least=1)
+    max_num_seqs: int = option(
+        64, "Requests that may run at the same time.", at_least=1, at_most=65536
+    )
     scheduling_policy: str = option("fcfs", "Order of waiting requests.", choices=POLICIES)
     enable_chunked_prefill: bool = option(True, "Cut long prompts into the token budget.")
 

@@ -43,3 +43,5 @@ class ServerConfig:
         check_options(self)
         if not all(self.api_key):  # it would let everybody in who sends no key
             raise ConfigError("--api-key must not be empty; leave it out to ask for no key")
+        if not all(self.served_model_name):
+            raise ConfigError("--served-model-name must not be empty")

@@ -232,7 +232,9 @@ class Intake:
             spec["min_tokens"] = params.min_tokens
             ends = [*limits.eos_token_ids, *(params.stop_token_ids or ())]
             spec["stop_token_ids"] = list(dict.fromkeys(ends))
-        return SamplingSpec(**spec)
+        made = SamplingSpec(**spec)
+        _check_something_left(made)
+        return made
 
     def _bad_words(self, words: Sequence[str]) -> list[list[int]]:
         """Token sequences of each word, at the start of a text and after a space."""
@@ -243,6 +245,21 @@ class Intake:
                 if ids:
                     sequences[tuple(ids)] = ids
         return list(sequences.values())
+
+
+def _check_something_left(spec: SamplingSpec) -> None:
+    """Refuse an allow-list of which other fields forbid every token."""
+    if not spec.allowed_token_ids:
+        return
+    banned = {word[0] for word in spec.bad_words if len(word) == 1}
+    if spec.min_tokens:
+        banned.update(spec.stop_token_ids)
+    if banned.issuperset(spec.allowed_token_ids):
+        raise InvalidRequestError(
+            "allowed_token_ids leaves no token to draw: bad_words, or the stop tokens that wait "
+            "for min_tokens, forbid all of them",
+            param="allowed_token_ids",
+        )
 
 
 def _choice_of(first: EngineRequest, choice: int) -> EngineRequest:

@@ -92,7 +92,9 @@ class NativeRunner:
         self._weights.load(threads, lambda share: report("weights", share))
         unused = self._weights.unused_names
         if unused:
-            logger.info("%d tensors of the model file are not used: %s", len(unused), unused[:8])
+            logger.warning(
+                "%d tensors of the model file are not used, such as %s", len(unused), unused[:3]
+            )
         kv = _native.KvPool(
             self._kv_type, plan.kv.num_blocks, plan.kv.block_size, kv_layers(layout.placement)
         )

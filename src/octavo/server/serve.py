@@ -54,7 +54,10 @@ def serve(
     """
     every_s = statistics_interval_s()
     listener = listen(server_config)
-    with contextlib.closing(listener):
+    with contextlib.ExitStack() as ending:
+        ending.callback(listener.close)
+        if server_config.uds is not None:
+            ending.callback(_remove_socket, server_config.uds)
         _run(_Server(engine_config, server_config, listener, announce, report, every_s).run())
 
 
@@ -94,6 +97,12 @@ def listen(config: ServerConfig) -> socket.socket:
         listener.close()
         raise ConfigError(_why_not(config, family, error)) from None
     return listener
+
+
+def _remove_socket(path: str) -> None:
+    """A clean end leaves no socket file behind."""
+    with contextlib.suppress(OSError):
+        os.unlink(path)
 
 
 def _listen_unix(path: str) -> socket.socket:
