@@ -37,6 +37,11 @@ TYPES = {
     503: "ServiceUnavailableError",
 }
 
+HTTP_MESSAGES = {
+    404: "no such path; the paths of this server are in its documentation",
+    405: "this path does not take this method",
+}
+
 
 class PayloadTooLargeError(InvalidRequestError):
     """A body or a header beyond the limit."""
@@ -83,7 +88,7 @@ def body_of(error: BaseException) -> dict[str, Any]:
     """The error object of an exception; a fault of our own is logged, and not told in detail."""
     status = status_of(error)
     if isinstance(error, HTTPException):
-        return error_body(status, str(error.detail))
+        return error_body(status, HTTP_MESSAGES.get(status, str(error.detail)))
     if status == 500:
         logger.error("a request failed inside the server", exc_info=error)
         return error_body(status, "internal error; the server's log has the details")

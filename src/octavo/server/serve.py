@@ -229,6 +229,8 @@ class _Server:
                 self._config.shutdown_timeout,
             )
             await self._drain(state)
+        else:
+            logger.info("shutting down")
         self._end_at_next_signal()
         await state.engine.shutdown(0)
         with contextlib.suppress(TimeoutError):
