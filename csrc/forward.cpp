@@ -113,12 +113,13 @@ void Forward::execute(const EmbedOp& op, const Context& context) {
   kernels_.embed(args);
 }
 
-// A thread's share is a run of panels, counted over all parts of the matrix.
+// A thread's share is a run of panels, counted over all parts of the matrix. Handing out smaller pieces
+// as threads get done was measured: no faster on a busy machine, 2 % slower on a quiet one.
 void Forward::execute(const LinearOp& op, const Context& context) {
   if (context.num_rows == 0) return;
   const Matrix& matrix = *op.matrix;
   const Share own = share_of(matrix.num_panels(), context.thread, threads_->num_threads());
-  int64_t first_panel = 0;  // of the part, counted over all parts
+  int64_t first_panel = 0;  // of the part
   for (const MatrixPart& part : matrix.parts) {
     const int64_t begin = std::max<int64_t>(own.begin - first_panel, 0);
     const int64_t end = std::min(own.end - first_panel, part.num_panels());

@@ -165,8 +165,8 @@ void pack_k45(const uint8_t* block, RowWriter panel) {
   }
 }
 
-// Block: 128 bytes of nibbles, 64 bytes of upper bits, 16 int8 scales, fp16 d. Each half of the block has four
-// groups: groups 0, 1 in the low and 2, 3 in the high nibbles, and the upper bits of group t at bit 2t.
+// Block: 128 bytes of nibbles, 64 bytes of upper bits, 16 int8 scales, fp16 d. Each half of the block has
+// four groups: groups 0, 1 in the low and 2, 3 in the high nibbles, and the upper bits of group t at bit 2t.
 void pack_q6_k(const uint8_t* block, RowWriter panel) {
   constexpr PanelLayout layout = panel_layout(WeightType::Q6_K);
   const uint8_t* scales = block + 192;

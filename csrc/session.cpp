@@ -131,7 +131,6 @@ void Session::compute(const StepInput& input) {
 
   const int64_t num_wanted = batch.num_wanted;
   const int64_t slice_rows = forward_->program().capacity(Rows::Wanted);
-  std::atomic<int64_t> next_wanted{0};
   ThreadPool& threads = forward_->threads();
   threads.run([&](int thread) {
     if (!input.copy_from.empty()) {
@@ -145,7 +144,7 @@ void Session::compute(const StepInput& input) {
       threads.barrier();  // the buffers of the slice before are free
       forward_->run_wanted(batch, slice, thread);
       threads.barrier();
-      judge_slice(slice, next_wanted);
+      judge_slice(slice);
     }
   });
 }
@@ -162,15 +161,11 @@ void Session::copy_blocks(const StepInput& input, int thread) {
   }
 }
 
-// Rows cost very different amounts of work, so a thread takes the next one whenever it is free. `next`
-// never passes the end of the slice: the following slice starts there.
-void Session::judge_slice(const Share& slice, std::atomic<int64_t>& next) {
-  while (true) {
-    int64_t index = next.load(std::memory_order_relaxed);
-    do {
-      if (index >= slice.end) return;
-    } while (!next.compare_exchange_weak(index, index + 1, std::memory_order_relaxed));
-    judge(wanted_[static_cast<size_t>(index)], forward_->logits(index - slice.begin));
+// Rows cost very different amounts of work, so a thread takes the next one whenever it is free.
+void Session::judge_slice(const Share& slice) {
+  ThreadPool& threads = forward_->threads();
+  for (int64_t i = threads.take(); slice.begin + i < slice.end; i = threads.take()) {
+    judge(wanted_[static_cast<size_t>(slice.begin + i)], forward_->logits(i));
   }
 }
 

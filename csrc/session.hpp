@@ -5,7 +5,6 @@
 // std::invalid_argument before anything is computed; it never leads to memory being misread.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -75,7 +74,7 @@ class Session {
   void want(int32_t row, int32_t first_position, int32_t num_tokens, bool samples);
   void compute(const StepInput& input);
   void copy_blocks(const StepInput& input, int thread);
-  void judge_slice(const Share& slice, std::atomic<int64_t>& next);
+  void judge_slice(const Share& slice);
   void judge(Wanted& wanted, float* logits);
   StepOutput collect();
 

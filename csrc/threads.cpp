@@ -159,6 +159,7 @@ void ThreadPool::run_region(RegionFunction function, void* body) {
   error_ = nullptr;
   failed_.store(false, std::memory_order_relaxed);
   arrived_.store(0, std::memory_order_relaxed);
+  next_.store(0, std::memory_order_relaxed);
   unfinished_.store(num_threads_ - 1, std::memory_order_relaxed);
   region_.fetch_add(1, std::memory_order_release);
   team_->work.wake();
@@ -198,11 +199,15 @@ void ThreadPool::take_part(int thread) noexcept {
 }
 
 void ThreadPool::barrier() {
-  if (num_threads_ == 1) return;
+  if (num_threads_ == 1) {
+    next_.store(0, std::memory_order_relaxed);
+    return;
+  }
   // Cannot advance before we have arrived, so this is the number of the barrier that we wait at.
   const uint32_t phase = phase_.load(std::memory_order_relaxed);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) == num_threads_ - 1) {
     arrived_.store(0, std::memory_order_relaxed);
+    next_.store(0, std::memory_order_relaxed);
     phase_.store(phase + 1, std::memory_order_release);
     team_->meeting.wake();
     return;

@@ -33,7 +33,7 @@ class WaitPoint {
     const int64_t budget = budget_ns_.load(std::memory_order_relaxed);
     if (!spin(done, start + budget)) sleep(done);
     const bool pays = now_ns() - start <= kMostSpinNs;
-    const int64_t next = pays ? 2 * budget + kFirstSpinNs : budget / 2;
+    const int64_t next = pays ? budget + kSpinStepNs : budget / 2;
     budget_ns_.store(next < kMostSpinNs ? next : kMostSpinNs, std::memory_order_relaxed);
   }
 
@@ -73,11 +73,11 @@ class WaitPoint {
   // On a quiet machine a wait is over in microseconds, and sleeping would make it ten times longer.
   // Where others want the cores, the thread that is waited for may have none for milliseconds, and one
   // that spins or yields meanwhile is put behind the others when it is needed again: ten times longer
-  // as well. So a wait that spinning could not have covered makes the next spins shorter, and one that
-  // it could have covered makes them longer.
+  // as well. So a wait that spinning could not have covered halves the next spins, and one that it
+  // could have covered makes them a step longer.
   static constexpr int kFreeSpins = 32;           // before the clock is read; about 1 us
-  static constexpr int64_t kFirstSpinNs = 2'000;
-  static constexpr int64_t kMostSpinNs = 20'000;  // what sleeping and waking take
+  static constexpr int64_t kMostSpinNs = 50'000;  // more than sleeping and waking take
+  static constexpr int64_t kSpinStepNs = 500;
 
   std::atomic<int64_t> budget_ns_{kMostSpinNs};
   std::atomic<int> sleepers_{0};
@@ -110,6 +110,10 @@ class ThreadPool {
   // Inside a region: wait until every thread of it has come here.
   void barrier();
 
+  // Inside a region: 0, 1, 2, ... since the last barrier, each number to one thread only, so that a
+  // thread which is done early takes more.
+  int64_t take() { return next_.fetch_add(1, std::memory_order_relaxed); }
+
  private:
   using RegionFunction = void (*)(void* body, int thread);
 
@@ -134,6 +138,7 @@ class ThreadPool {
   alignas(64) std::atomic<int> arrived_{0};       // threads at the current barrier
   alignas(64) std::atomic<int> unfinished_{0};    // workers still inside the region
   alignas(64) std::atomic<bool> failed_{false};   // a thread of the region has thrown
+  alignas(64) std::atomic<int64_t> next_{0};      // of take()
   std::atomic<bool> stopping_{false};
 
   RegionFunction function_ = nullptr;

@@ -10,7 +10,8 @@
 //     one chain alone would wait for its own latency.
 //   * Many tokens: two wides are unpacked into a scratch panel that stays in the cache, and tiles of tokens
 //     read it. Long rows are cut into blocks of columns; between blocks the chains wait in `out`.
-//   * Floats that are kept as floats are read in place: F32 always, the others for a moderate number of tokens.
+//   * Weights stored as floats are read in place instead: F32 always, the others for a moderate number of
+//     tokens.
 #pragma once
 
 #include <cstdint>
@@ -33,12 +34,14 @@ template <class L>
 constexpr int64_t kScratchColumns = 24 * 1024 / (kTileWides * L::kLanes * 4);
 // Most tokens for which 16-bit floats are read in place, not through a scratch panel. (F32 always is.)
 constexpr int64_t kInPlaceTokens = 16;
+
 // Tokens whose activations stay in the second-level cache while the panels pass.
 OCTAVO_INLINE int64_t token_block(int64_t cols) {
   constexpr int64_t most = 96, least = 24;  // multiples of kTileTokens
   const int64_t fitting = (int64_t{1} << 18) / cols / least * least;
   return fitting < least ? least : fitting < most ? fitting : most;
 }
+
 // Most tokens for which weights are unpacked in registers.
 template <class L, WeightType type>
 constexpr int kFusedTokens = L::kRegisters < 16 ? 1 : panel_layout(type).block == 1 ? kTileTokens<L> : 4;

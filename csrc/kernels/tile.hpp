@@ -1,7 +1,7 @@
 // One tile of a matrix product: `R` tokens times `P` wides, each output one chain of fused multiply-adds.
 //
-// A *wide* is a vector of rows: one panel, or two with AVX-512. Owns: the innermost loops and what they ask of
-// memory in advance. Does not know how a weight is stored (unpack.hpp) or which tiles a product needs
+// A *wide* is a vector of rows: one panel, or two with AVX-512. Owns: the innermost loops, and which memory
+// they ask for in advance. Does not know how a weight is stored (unpack.hpp) or which tiles a product needs
 // (linear.hpp).
 #pragma once
 
@@ -92,9 +92,9 @@ struct Chains {
 
 // ---- asking for memory ----
 
-// Asks for the weights that the streams of a tile reach kPrefetchBytes later. Spread over the quads of a step:
-// quad j does so for wide j (for float types, the only quad for all), since a burst would fill the buffers of
-// the cache and block the loads behind it.
+// Asks for the weights that the streams of a tile reach kPrefetchBytes later. Spread over the quads of a
+// step: quad j does so for wide j (for float types, the only quad for all), since a burst would fill the
+// buffers of the cache and block the loads behind it.
 template <class L, class U, int P>
 struct StreamPrefetcher {
   static constexpr int64_t kLines = (U::kStepBytes + 63) / 64;

@@ -236,8 +236,9 @@ struct Scalar {
   }
 
  private:
-  using Doubles4 = double __attribute__((vector_size(32)));
-  using Longs4 = int64_t __attribute__((vector_size(32)));
+  using Floats2 = float __attribute__((vector_size(8)));
+  using Doubles2 = double __attribute__((vector_size(16)));
+  using Longs2 = int64_t __attribute__((vector_size(16)));
 
   static OCTAVO_INLINE Words4 words(Ints4 a) { return reinterpret_cast<Words4>(a); }
   static OCTAVO_INLINE Ints4 ints(Words4 a) { return reinterpret_cast<Ints4>(a); }
@@ -245,27 +246,38 @@ struct Scalar {
     return as_floats(bit_xor(as_ints(a), set1_int(INT32_MIN)));
   }
 
-  // c = a * b + c, rounded once, without a fused instruction: the product is exact in double precision; the
-  // sum is rounded to odd (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008), so
-  // that rounding it once more to float32 gives the right result. Not inlined: it is long.
+  // c = a * b + c without a fused instruction. Not inlined: it is long.
   static __attribute__((noinline)) void fma_in_place(const Floats& a, const Floats& b, Floats& c) {
-    fma_four_lanes(a.lo, b.lo, c.lo);
-    fma_four_lanes(a.hi, b.hi, c.hi);
+    float la[kLanes], lb[kLanes], lc[kLanes];
+    store(la, a);
+    store(lb, b);
+    store(lc, c);
+    OCTAVO_UNROLL for (int i = 0; i < kLanes; i += 2) {
+      const Doubles2 odd = multiply_add(widen(la + i), widen(lb + i), widen(lc + i));
+      const Floats2 rounded = __builtin_convertvector(odd, Floats2);
+      __builtin_memcpy(lc + i, &rounded, sizeof rounded);
+    }
+    c = load(lc);
   }
-  static OCTAVO_INLINE void fma_four_lanes(const Floats4& a, const Floats4& b, Floats4& c) {
-    const Doubles4 product =
-        __builtin_convertvector(a, Doubles4) * __builtin_convertvector(b, Doubles4);
-    const Doubles4 addend = __builtin_convertvector(c, Doubles4);
-    const Doubles4 sum = product + addend;
-    const Doubles4 part = sum - product;
-    const Doubles4 error = (product - (sum - part)) + (addend - part);
+  static OCTAVO_INLINE Doubles2 widen(const float* p) {
+    Floats2 v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return __builtin_convertvector(v, Doubles2);
+  }
+  // a * b + c of numbers that have float32 precision. The product is exact; the sum is rounded to odd (Boldo
+  // and Melquiond, "Emulation of FMA and correctly rounded sums", 2008), so that rounding it once more, to
+  // float32, gives what a single rounding would.
+  static OCTAVO_INLINE Doubles2 multiply_add(Doubles2 a, Doubles2 b, Doubles2 c) {
+    const Doubles2 product = a * b;
+    const Doubles2 sum = product + c;
+    const Doubles2 part = sum - product;
+    const Doubles2 error = (product - (sum - part)) + (c - part);
 
-    const Longs4 is_inexact = (error > 0.0) | (error < 0.0);  // false for NaN
-    const Longs4 raw = reinterpret_cast<Longs4>(sum);
-    const Longs4 is_even = (raw & 1) - 1;
-    const Longs4 towards_error = ((sum < 0.0) ^ (error < 0.0)) | 1;  // +1 away from zero, else -1
-    const Longs4 odd = raw + (towards_error & is_inexact & is_even);
-    c = __builtin_convertvector(reinterpret_cast<Doubles4>(odd), Floats4);
+    const Longs2 is_inexact = (error > 0.0) | (error < 0.0);  // false for NaN
+    const Longs2 raw = reinterpret_cast<Longs2>(sum);
+    const Longs2 is_even = (raw & 1) - 1;
+    const Longs2 towards_error = ((sum < 0.0) ^ (error < 0.0)) | 1;  // +1 away from zero, else -1
+    return reinterpret_cast<Doubles2>(raw + (towards_error & is_inexact & is_even));
   }
 
   template <class Function>

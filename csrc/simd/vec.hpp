@@ -24,7 +24,8 @@
 // Floats
 //   zero() set1(x) add sub mul div sqrt abs
 //   fma(a, b, c) = a * b + c, fnma(a, b, c) = c - a * b, each rounded once
-//   max(a, b) = a > b ? a : b, min(a, b) = a < b ? a : b: a NaN in either gives b
+//   max(a, b) = a > b ? a : b, min(a, b) = a < b ? a : b: a NaN in either gives b. (Where denormals are
+//     flushed to zero, these two may still return one; no arithmetic tells it from zero.)
 //   round(a) to nearest even, floor(a)
 //   to_ints(a) rounds to nearest even; only for |a| < 2^31
 //   less(a, b), greater(a, b), equal(a, b) -> Mask; false where either is NaN

@@ -21,7 +21,6 @@ struct Kernels {
   double (*multiply_adds)(int64_t count, float* result);
 };
 
-
 constexpr int kMostVectorResults = 1024;
 // Where vector_results() puts some of them.
 constexpr int kF16Results = 0;

@@ -110,7 +110,8 @@ std::vector<float> products(const Kernels& kernels, const ProductCase& c, int64_
 }
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](float x, float y) { return bits_of(x) == bits_of(y); });
 }
 
 // A finite or special float of any size, often close to a rounding boundary of the 16-bit formats.

@@ -104,6 +104,28 @@ void an_exception_of_any_thread_reaches_the_caller_and_frees_the_others() {
   }
 }
 
+// Numbers start at zero again after every barrier, also for a thread that took none.
+void each_number_is_taken_by_one_thread_and_again_after_a_barrier() {
+  constexpr int kRegions = 5, kRounds = 20, kCount = 50;
+  for (const int size : kTeamSizes) {
+    ThreadPool pool(size, false);
+    std::vector<std::atomic<int>> taken(kCount);
+    for (int region = 0; region < kRegions; ++region) {
+      pool.run([&](int) {
+        for (int round = 0; round < kRounds; ++round) {
+          for (int64_t i = pool.take(); i < kCount; i = pool.take()) {
+            ++taken[static_cast<size_t>(i)];
+          }
+          pool.barrier();
+        }
+      });
+    }
+    for (const std::atomic<int>& count : taken) {
+      check(count == kRegions * kRounds, "%d threads: taken %d times", size, count.load());
+    }
+  }
+}
+
 void two_pools_do_not_disturb_each_other() {
   ThreadPool first(2, false), second(3, false);
   std::atomic<int64_t> sums[2] = {{0}, {0}};
@@ -208,6 +230,8 @@ int main() {
   run("threads wait for one that is late", threads_wait_for_one_that_is_late);
   run("an exception of any thread reaches the caller and frees the others",
       an_exception_of_any_thread_reaches_the_caller_and_frees_the_others);
+  run("each number is taken by one thread and again after a barrier",
+      each_number_is_taken_by_one_thread_and_again_after_a_barrier);
   run("two pools do not disturb each other", two_pools_do_not_disturb_each_other);
   run("regions of two callers follow one another", regions_of_two_callers_follow_one_another);
   run("denormals are zero inside and only there", denormals_are_zero_inside_and_only_there);

@@ -16,7 +16,9 @@ from octavo.runner.native_runner import NativeRunner
 from tests.support.random_checkpoint import VOCAB_SIZE, RandomCheckpoint, tensor_of, tiny_facts
 from tests.support.step_driver import RunnerSizes, StepDriver, generate, start_runner
 
-SIZES = RunnerSizes(max_model_len=160, num_blocks=40, max_num_seqs=3, max_num_batched_tokens=96)
+SIZES = RunnerSizes(
+    max_model_len=160, num_blocks=40, max_num_seqs=3, max_num_batched_tokens=96, threads=2
+)
 PROMPT = [(5 * i * i + i + 3) % VOCAB_SIZE for i in range(21)]
 CHECKPOINT = RandomCheckpoint()
 POISON = VOCAB_SIZE - 1  # token of `poisoned` whose embedding is NaN

@@ -1,0 +1,187 @@
+// Sequences, a cache of random block tables, and steps over them, for the programs that check and time
+// attention.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "check.hpp"
+#include "kernel_tables.hpp"
+
+namespace octavo::tests {
+
+struct Shape {
+  int64_t num_heads, num_kv_heads, head_dim;
+  KvType type;
+  int64_t block_size;
+  int64_t window = 0;
+  float soft_cap = 0.0f;
+
+  float scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
+  int64_t number_bytes() const { return type == KvType::F32 ? 4 : 2; }
+};
+
+inline float rounded(KvType type, float value) {
+  if (type == KvType::F16) return f16_to_float(float_to_f16(value));
+  if (type == KvType::BF16) return bf16_to_float(float_to_bf16(value));
+  return value;
+}
+
+// Storage in which every slot that nobody wrote is NaN, and random block tables.
+class Cache {
+ public:
+  Cache(const Shape& shape, int64_t num_blocks, Random& random) {
+    const int64_t numbers =
+        num_blocks * shape.num_kv_heads * 2 * shape.block_size * shape.head_dim;
+    const size_t num_bytes = static_cast<size_t>(numbers * shape.number_bytes());
+    bytes_.assign(num_bytes + kAlignment, 0xff);
+    void* data = bytes_.data();
+    size_t space = bytes_.size();
+    std::align(kAlignment, num_bytes, data, space);
+    kv_ = {data,           shape.type, num_blocks, shape.block_size, shape.num_kv_heads,
+           shape.head_dim};
+    for (int32_t id = 0; id < num_blocks; ++id) free_.push_back(id);
+    std::shuffle(free_.begin(), free_.end(), random.engine());
+  }
+  const KvLayer& kv() const { return kv_; }
+
+  std::vector<int32_t> table(int64_t num_tokens) {
+    std::vector<int32_t> ids;
+    for (int64_t slot = 0; slot < num_tokens; slot += kv_.block_size) {
+      ids.push_back(free_.back());
+      free_.pop_back();
+    }
+    return ids;
+  }
+
+ private:
+  static constexpr size_t kAlignment = 64;
+
+  std::vector<uint8_t> bytes_;
+  KvLayer kv_;
+  std::vector<int32_t> free_;
+};
+
+struct Sequence {
+  int64_t length;
+  std::vector<float> q, k, v;  // [length][heads * head_dim]
+
+  Sequence(const Shape& shape, int64_t length, Random& random)
+      : length(length),
+        q(random.normals(length * shape.num_heads * shape.head_dim, 1.5f)),
+        k(random.normals(length * shape.num_kv_heads * shape.head_dim)),
+        v(random.normals(length * shape.num_kv_heads * shape.head_dim)) {}
+};
+
+// Tokens [begin, end) of a sequence, as one row of a step.
+struct Piece {
+  size_t sequence;
+  int64_t begin, end;
+};
+
+// The outputs of all tokens of all sequences, computed step by step.
+class Runner {
+ public:
+  Runner(const KernelTable& kernels, const Shape& shape, const std::vector<Sequence>& sequences,
+         Random& random)
+      : kernels_(kernels), shape_(shape), sequences_(sequences), random_(random),
+        cache_(shape, num_blocks(shape, sequences) + 3, random) {
+    for (const Sequence& sequence : sequences) {
+      tables_.push_back(cache_.table(sequence.length));
+      outputs.emplace_back(static_cast<size_t>(sequence.length * width()), NAN);
+    }
+  }
+
+  void step(const std::vector<Piece>& pieces, int num_threads) {
+    std::vector<BatchRow> rows;
+    std::vector<float> q, k, v;
+    const int64_t gap = random_.below(5);  // the arrays are columns of wider ones
+    int32_t num_tokens = 0;
+    int64_t max_len = 0;
+    for (const Piece& piece : pieces) {
+      const Sequence& sequence = sequences_[piece.sequence];
+      rows.push_back({num_tokens, static_cast<int32_t>(piece.end - piece.begin),
+                      static_cast<int32_t>(piece.begin), tables_[piece.sequence].data()});
+      for (int64_t token = piece.begin; token < piece.end; ++token) {
+        append(q, sequence.q, token, width(), gap);
+        append(k, sequence.k, token, kv_width(), gap);
+        append(v, sequence.v, token, kv_width(), gap);
+      }
+      num_tokens += rows.back().num_tokens;
+      max_len = std::max(max_len, piece.end);
+    }
+    StepBatch batch{};
+    batch.num_tokens = num_tokens;
+    batch.num_rows = static_cast<int32_t>(rows.size());
+    batch.rows = rows.data();
+    write(batch, k, v, kv_width() + gap, num_threads);
+    const std::vector<float> out = attend(batch, q, width() + gap, max_len, num_threads);
+    for (size_t r = 0; r < pieces.size(); ++r) {
+      std::copy_n(out.begin() + rows[r].first_token * width(), rows[r].num_tokens * width(),
+                  outputs[pieces[r].sequence].begin() + pieces[r].begin * width());
+    }
+  }
+
+  std::vector<std::vector<float>> outputs;
+  int64_t used_partials = 0;
+
+ private:
+  static int64_t num_blocks(const Shape& shape, const std::vector<Sequence>& sequences) {
+    int64_t count = 0;
+    for (const Sequence& sequence : sequences) {
+      count += (sequence.length + shape.block_size - 1) / shape.block_size;
+    }
+    return count;
+  }
+  int64_t width() const { return shape_.num_heads * shape_.head_dim; }
+  int64_t kv_width() const { return shape_.num_kv_heads * shape_.head_dim; }
+
+  static void append(std::vector<float>& to, const std::vector<float>& from, int64_t token,
+                     int64_t width, int64_t gap) {
+    to.insert(to.end(), from.begin() + token * width, from.begin() + (token + 1) * width);
+    to.insert(to.end(), static_cast<size_t>(gap), NAN);
+  }
+
+  void write(const StepBatch& batch, const std::vector<float>& k, const std::vector<float>& v,
+             int64_t stride, int num_threads) {
+    KvWriteArgs args{cache_.kv(), &batch, k.data(), stride, v.data(), stride, 0, 0};
+    for (int thread = 0; thread < num_threads; ++thread) {
+      args.begin = static_cast<int64_t>(batch.num_tokens) * thread / num_threads;
+      args.end = static_cast<int64_t>(batch.num_tokens) * (thread + 1) / num_threads;
+      kernels_.kv_write(args);
+    }
+  }
+
+  std::vector<float> attend(const StepBatch& batch, const std::vector<float>& q, int64_t q_stride,
+                            int64_t max_len, int num_threads) {
+    const int64_t partials = kernels_.attention_partial_floats(
+        batch.num_tokens, batch.num_rows, max_len, shape_.num_heads, shape_.head_dim);
+    const int64_t guard = 64;
+    std::vector<float> memory(static_cast<size_t>(partials + guard), NAN);
+    std::vector<float> out(static_cast<size_t>(batch.num_tokens * width()), NAN);
+    const AttentionArgs args{cache_.kv(), &batch, q.data(), q_stride, out.data(), width(),
+                             shape_.num_heads, shape_.scale(), shape_.window, shape_.soft_cap,
+                             memory.data()};
+    // No thread waits for another inside a phase, so they may as well take turns.
+    for (const auto phase : {kernels_.attention, kernels_.attention_merge}) {
+      for (int thread = 0; thread < num_threads; ++thread) phase(args, thread, num_threads);
+    }
+    for (int64_t i = 0; i < partials + guard; ++i) {
+      if (std::isnan(memory[static_cast<size_t>(i)])) continue;
+      check(i < partials, "%s wrote behind the partial results", kernels_.name);
+      ++used_partials;
+    }
+    return out;
+  }
+
+  const KernelTable& kernels_;
+  const Shape shape_;
+  const std::vector<Sequence>& sequences_;
+  Random& random_;
+  Cache cache_;
+  std::vector<std::vector<int32_t>> tables_;
+};
+
+}  // namespace octavo::tests

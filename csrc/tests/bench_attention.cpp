@@ -1,0 +1,156 @@
+// Times attention beside what the machine can do. Times are those of the processor divided by the number
+// of threads, the best of ten.
+//
+//   bench_attention [part of a workload's name [policy]]     without a policy: all but scalar
+//
+// Built like test_kernels.cpp, with -pthread.
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "attention_cases.hpp"
+
+using namespace octavo;
+using namespace octavo::tests;
+
+namespace {
+
+struct Workload {
+  const char* name;
+  Shape shape;
+  int64_t num_rows, context_len, num_tokens;  // of each row
+};
+
+// Attention of 30 layers, each with its own cache, so that keys and values come from memory.
+void bench_workload(const KernelTable& kernels, const Workload& work, int num_threads) {
+  Random random(1);
+  const Shape& shape = work.shape;
+  const int64_t length = work.context_len + work.num_tokens;
+  const int64_t num_layers = 30;
+  std::vector<Cache> layers;
+  std::vector<std::vector<int32_t>> tables;
+  for (int64_t layer = 0; layer < num_layers; ++layer) {
+    const int64_t blocks = work.num_rows * ((length + shape.block_size - 1) / shape.block_size);
+    layers.emplace_back(shape, blocks, random);
+    const KvLayer& kv = layers.back().kv();
+    const int64_t numbers = blocks * shape.num_kv_heads * 2 * shape.block_size * shape.head_dim;
+    std::memset(kv.data, 0x3c, static_cast<size_t>(numbers * shape.number_bytes()));
+  }
+  std::vector<BatchRow> rows;
+  for (int64_t row = 0; row < work.num_rows; ++row) tables.push_back(layers[0].table(length));
+  for (int64_t row = 0; row < work.num_rows; ++row) {
+    rows.push_back({static_cast<int32_t>(row * work.num_tokens),
+                    static_cast<int32_t>(work.num_tokens), static_cast<int32_t>(work.context_len),
+                    tables[static_cast<size_t>(row)].data()});
+  }
+  StepBatch batch{};
+  batch.num_tokens = static_cast<int32_t>(work.num_rows * work.num_tokens);
+  batch.num_rows = static_cast<int32_t>(work.num_rows);
+  batch.rows = rows.data();
+  const int64_t width = shape.num_heads * shape.head_dim;
+  const std::vector<float> q = random.normals(batch.num_tokens * width);
+  std::vector<float> out(q.size());
+  std::vector<float> partials(static_cast<size_t>(kernels.attention_partial_floats(
+      batch.num_tokens, batch.num_rows, length, shape.num_heads, shape.head_dim)));
+  const auto run_thread = [&](int thread) {
+    for (const Cache& layer : layers) {
+      const AttentionArgs args{layer.kv(),   &batch, q.data(),        width,
+                               out.data(),   width,  shape.num_heads, shape.scale(),
+                               shape.window, shape.soft_cap, partials.data()};
+      kernels.attention(args, thread, num_threads);
+      kernels.attention_merge(args, thread, num_threads);  // without the barrier: time, not results
+    }
+  };
+  const double seconds = best_seconds(10, [&] {
+    std::vector<std::thread> others;
+    for (int thread = 1; thread < num_threads; ++thread) others.emplace_back(run_thread, thread);
+    run_thread(0);
+    for (std::thread& other : others) other.join();
+  }) / num_threads;
+  double keys = 0.0, read = 0.0;  // keys that queries see; keys that are read at least once
+  for (int64_t token = 0; token < work.num_tokens; ++token) {
+    const KeyRange range = visible_keys(work.context_len + token, shape.window);
+    keys += static_cast<double>(range.end - range.begin);
+    read = static_cast<double>(range.end);
+  }
+  const double rows_and_layers = static_cast<double>(work.num_rows * num_layers);
+  const double flops = 4.0 * keys * static_cast<double>(width) * rows_and_layers;
+  const int64_t key_bytes = shape.num_kv_heads * shape.head_dim * shape.number_bytes();
+  const double bytes = 2.0 * read * static_cast<double>(key_bytes) * rows_and_layers;
+  std::printf("  %-7s %d threads  %-22s %s  %8.2f ms  %6.1f GB/s  %6.1f GFLOP/s\n", kernels.name,
+              num_threads, work.name, shape.type == KvType::F32 ? "f32 " : "bf16", seconds * 1e3,
+              bytes / seconds * 1e-9, flops / seconds * 1e-9);
+  std::fflush(stdout);
+}
+
+// What the machine can do: fused multiply-adds without memory, and reading memory that is in no cache.
+template <class V>
+void bench_machine() {
+  using W = typename V::Wide;
+  using Floats = typename W::Floats;
+  constexpr int kChains = 10;
+  volatile float unknown = 0.999f;  // to the compiler
+  float sink[W::kLanes];
+  const double multiply_seconds = best_seconds(20, [&] {
+    const Floats factor = W::set1(unknown), addend = W::set1(1.0f - unknown);
+    Floats sums[kChains];
+    for (Floats& sum : sums) sum = W::set1(unknown);
+    for (int i = 0; i < 300000; ++i) {
+      OCTAVO_UNROLL
+      for (int chain = 0; chain < kChains; ++chain) {
+        sums[chain] = W::fma(sums[chain], factor, addend);
+      }
+    }
+    for (int chain = 1; chain < kChains; ++chain) sums[0] = W::add(sums[0], sums[chain]);
+    W::store(sink, sums[0]);
+    unknown = sink[0] > 2.0f ? 0.99f : 0.999f;
+  });
+  const std::vector<float> memory(size_t{1} << 25, 1.0f);
+  const double read_seconds = best_seconds(5, [&] {
+    Floats sums[kChains];
+    for (Floats& sum : sums) sum = W::zero();
+    for (size_t i = 0; i + kChains * W::kLanes <= memory.size(); i += kChains * W::kLanes) {
+      OCTAVO_UNROLL
+      for (int chain = 0; chain < kChains; ++chain) {
+        sums[chain] = W::add(sums[chain], W::load(&memory[i + static_cast<size_t>(chain * W::kLanes)]));
+      }
+    }
+    for (int chain = 1; chain < kChains; ++chain) sums[0] = W::add(sums[0], sums[chain]);
+    W::store(sink, sums[0]);
+    unknown = sink[0];
+  });
+  const double flops = 2.0 * 300000 * kChains * W::kLanes;
+  const double bytes = static_cast<double>(memory.size() * sizeof(float));
+  std::printf("%s, one thread of this machine: %.1f GFLOP/s, %.1f GB/s\n", V::kName,
+              flops / multiply_seconds * 1e-9, bytes / read_seconds * 1e-9);
+}
+
+// Workloads whose names contain `filter`.
+void bench_policy(const KernelTable& kernels, const char* filter) {
+  for (const KvType type : {KvType::BF16, KvType::F32}) {
+    const Shape smollm2{9, 3, 64, type, 32};
+    const Shape gemma3{4, 1, 256, type, 32};
+    for (const Workload& work : {Workload{"decode 32 x 160", smollm2, 32, 159, 1},
+                                 Workload{"decode 1 x 2048", smollm2, 1, 2047, 1},
+                                 Workload{"prefill 1 x 512", smollm2, 1, 0, 512},
+                                 Workload{"gemma decode 32 x 160", gemma3, 32, 159, 1},
+                                 Workload{"gemma decode 1 x 2048", gemma3, 1, 2047, 1},
+                                 Workload{"gemma prefill 1 x 512", gemma3, 1, 0, 512}}) {
+      if (std::strstr(work.name, filter) == nullptr) continue;
+      for (const int num_threads : {1, 2}) bench_workload(kernels, work, num_threads);
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  each_policy([&](auto policy) {
+    using V = decltype(policy);
+    const bool is_scalar = std::strcmp(V::kName, "scalar") == 0;
+    if (argc > 2 ? std::strcmp(argv[2], V::kName) != 0 : is_scalar) return;
+    bench_machine<V>();
+    bench_policy(kernel_table<V>(), argc > 1 ? argv[1] : "");
+  });
+  return 0;
+}
