@@ -93,15 +93,19 @@ struct Rows {
   Rows(Random& random, int64_t count, int64_t width)
       : count(count), width(width), stride(width + random.below(9)),
         values(random.normals(count * stride, 3.0f)) {}
-  float at(int64_t row, int64_t column) const { return values[static_cast<size_t>(row * stride + column)]; }
+  float at(int64_t row, int64_t column) const {
+    return values[static_cast<size_t>(row * stride + column)];
+  }
 };
 
-void check_untouched(const char* what, const Rows& before, const Rows& after, int64_t begin, int64_t end) {
+void check_untouched(const char* what, const Rows& before, const Rows& after, int64_t begin,
+                     int64_t end) {
   for (int64_t i = 0; i < before.count * before.stride; ++i) {
     const int64_t row = i / before.stride;
     if (begin <= row && row < end && i % before.stride < before.width) continue;
     const size_t at = static_cast<size_t>(i);
-    check(std::memcmp(&before.values[at], &after.values[at], sizeof(float)) == 0, "%s wrote outside", what);
+    const bool same = std::memcmp(&before.values[at], &after.values[at], sizeof(float)) == 0;
+    check(same, "%s wrote outside", what);
   }
 }
 
@@ -118,7 +122,8 @@ void check_elements(const KernelTable& kernels) {
     args.out_stride = out.stride;
     args.size = size;
     args.factor = random.pick<float>({0.125f, 1.7f, 30.0f});
-    args.activation = random.pick<Activation>({Activation::Silu, Activation::GeluTanh, Activation::Gelu});
+    args.activation =
+        random.pick<Activation>({Activation::Silu, Activation::GeluTanh, Activation::Gelu});
     args.begin = random.below(2);
     args.end = random.between(args.begin, 4);
     const auto check_one = [&](const char* what, const Rows& result, auto twin, double limit) {
@@ -126,7 +131,8 @@ void check_elements(const KernelTable& kernels) {
       for (int64_t row = args.begin; row < args.end; ++row) {
         for (int64_t i = 0; i < size; ++i) {
           const double error = relative(result.at(row, i), twin(row, i), 1e-6);
-          check(error < limit, "%s %s of %ld: error %g", kernels.name, what, static_cast<long>(size), error);
+          check(error < limit, "%s %s of %ld: error %g", kernels.name, what, static_cast<long>(size),
+                error);
         }
       }
     };
@@ -137,17 +143,26 @@ void check_elements(const KernelTable& kernels) {
       return result;
     };
     const auto exact = [&](double x) { return exact_activation(args.activation, x); };
-    check_one("add", apply(kernels.add), [&](int64_t r, int64_t i) { return double(a.at(r, i)) + b.at(r, i); }, 1e-7);
-    check_one("activation", apply(kernels.activation), [&](int64_t r, int64_t i) { return exact(a.at(r, i)); }, 2e-6);
+    const auto sum = [&](int64_t row, int64_t i) { return double(a.at(row, i)) + b.at(row, i); };
+    const auto active = [&](int64_t row, int64_t i) { return exact(a.at(row, i)); };
+    const double factor = args.factor;
+    const auto scaled = [&](int64_t row, int64_t i) { return a.at(row, i) * factor; };
+    const auto capped = [&](int64_t row, int64_t i) {
+      return factor * std::tanh(a.at(row, i) / factor);
+    };
+    check_one("add", apply(kernels.add), sum, 1e-7);
+    check_one("activation", apply(kernels.activation), active, 2e-6);
     args.b = nullptr;
-    check_one("scale", apply(kernels.scale), [&](int64_t r, int64_t i) { return double(a.at(r, i)) * args.factor; }, 1e-7);
-    check_one("soft_cap", apply(kernels.soft_cap),
-              [&](int64_t r, int64_t i) { return args.factor * std::tanh(a.at(r, i) / double(args.factor)); }, 5e-7);
+    check_one("scale", apply(kernels.scale), scaled, 1e-7);
+    check_one("soft_cap", apply(kernels.soft_cap), capped, 5e-7);
 
     Rows gated = out;
     kernels.gated({both.values.data(), both.stride, gated.values.data(), gated.stride, size,
                    args.activation, args.begin, args.end});
-    check_one("gated", gated, [&](int64_t r, int64_t i) { return exact(both.at(r, i)) * both.at(r, size + i); }, 2e-6);
+    const auto product = [&](int64_t row, int64_t i) {
+      return exact(both.at(row, i)) * both.at(row, size + i);
+    };
+    check_one("gated", gated, product, 2e-6);
   }
 }
 
@@ -159,18 +174,22 @@ void check_norm(const KernelTable& kernels) {
     const std::vector<float> weight = random.normals(size);
     Rows out(random, 3, groups * size);
     const Rows before = out;
-    kernels.norm({x.values.data(), x.stride, out.values.data(), out.stride, weight.data(), groups, size,
-                  1e-5f, 1, 3});
+    kernels.norm({x.values.data(), x.stride, out.values.data(), out.stride, weight.data(), groups,
+                  size, 1e-5f, 1, 3});
     check_untouched("norm", before, out, 1, 3);
     for (int64_t row = 1; row < 3; ++row) {
       for (int64_t group = 0; group < groups; ++group) {
         double squares = 0.0;
-        for (int64_t i = 0; i < size; ++i) squares += std::pow(double(x.at(row, group * size + i)), 2);
+        for (int64_t i = 0; i < size; ++i) {
+          squares += std::pow(double(x.at(row, group * size + i)), 2);
+        }
         const double factor = 1.0 / std::sqrt(squares / static_cast<double>(size) + 1e-5f);
         for (int64_t i = 0; i < size; ++i) {
-          const double expected = x.at(row, group * size + i) * factor * weight[static_cast<size_t>(i)];
-          const double error = relative(out.at(row, group * size + i), expected, 1e-9);
-          check(error < 1e-6, "%s norm of %ld: error %g", kernels.name, static_cast<long>(size), error);
+          const int64_t column = group * size + i;
+          const double expected = x.at(row, column) * factor * weight[static_cast<size_t>(i)];
+          const double error = relative(out.at(row, column), expected, 1e-9);
+          check(error < 1e-6, "%s norm of %ld: error %g", kernels.name, static_cast<long>(size),
+                error);
         }
       }
     }
@@ -185,34 +204,39 @@ void check_rotary(const KernelTable& kernels) {
       const std::vector<int32_t> positions = {0, 1, 4095, 131071};
       std::vector<float> inv_freq;
       for (int64_t i = 0; i < half; ++i) {
-        inv_freq.push_back(static_cast<float>(std::pow(10000.0, -double(i) / static_cast<double>(half))));
+        const double exponent = -static_cast<double>(i) / static_cast<double>(half);
+        inv_freq.push_back(static_cast<float>(std::pow(10000.0, exponent)));
       }
       std::vector<float> table(static_cast<size_t>(tokens * rotary_dim), 7.0f);
       kernels.rope_table({positions.data(), inv_freq.data(), rotary_dim, 1.5f, table.data(), 0, 2});
-      check(table[static_cast<size_t>(2 * rotary_dim)] == 7.0f, "%s rope_table wrote outside", kernels.name);
+      check(table[static_cast<size_t>(2 * rotary_dim)] == 7.0f, "%s rope_table wrote outside",
+            kernels.name);
       kernels.rope_table({positions.data(), inv_freq.data(), rotary_dim, 1.5f, table.data(), 2, tokens});
 
       const Rows x(random, tokens, heads * head_dim);
       Rows out(random, tokens, heads * head_dim), in_place = x;
       const Rows before = out;
-      kernels.rotary({x.values.data(), x.stride, out.values.data(), out.stride, table.data(), heads,
-                      head_dim, rotary_dim, 1, tokens});
-      kernels.rotary({in_place.values.data(), x.stride, in_place.values.data(), x.stride, table.data(),
-                      heads, head_dim, rotary_dim, 1, tokens});
+      RotaryArgs args{x.values.data(), x.stride, out.values.data(), out.stride, table.data(),
+                      heads,           head_dim, rotary_dim,        1,          tokens};
+      kernels.rotary(args);
+      args.x = args.out = in_place.values.data();
+      args.out_stride = x.stride;
+      kernels.rotary(args);
       check_untouched("rotary", before, out, 1, tokens);
       for (int64_t t = 1; t < tokens; ++t) {
         for (int64_t column = 0; column < heads * head_dim; ++column) {
           const int64_t i = column % head_dim, pair = i % half;
           double expected = x.at(t, column);
           if (i < rotary_dim) {
-            const float angle = static_cast<float>(positions[static_cast<size_t>(t)]) * inv_freq[static_cast<size_t>(pair)];
-            const double other = x.at(t, i < half ? column + half : column - half);
-            const double sign = i < half ? -1.0 : 1.0;
-            expected = 1.5 * (expected * std::cos(double(angle)) + sign * other * std::sin(double(angle)));
+            const float position = static_cast<float>(positions[static_cast<size_t>(t)]);
+            const double angle = position * inv_freq[static_cast<size_t>(pair)];  // in float32
+            const double other = i < half ? -x.at(t, column + half) : x.at(t, column - half);
+            expected = 1.5 * (expected * std::cos(angle) + other * std::sin(angle));
           }
           check(std::abs(out.at(t, column) - expected) < 2e-6, "%s rotary %ld of %ld", kernels.name,
                 static_cast<long>(rotary_dim), static_cast<long>(head_dim));
-          check(out.at(t, column) == in_place.at(t, column), "%s rotary in place differs", kernels.name);
+          check(out.at(t, column) == in_place.at(t, column), "%s rotary in place differs",
+                kernels.name);
         }
       }
     }
@@ -229,8 +253,10 @@ void check_log_sum_exp(const KernelTable& kernels) {
     double expected = 0.0;
     for (const float logit : logits) expected += std::exp(double(logit));
     kernels.log_sum_exp(logits.data(), size, &max, &sum);
-    check(max == *std::max_element(logits.begin(), logits.end()), "%s maximum of %ld", kernels.name, static_cast<long>(size));
-    check(std::abs(sum - std::log(expected)) < 1e-6, "%s log_sum_exp of %ld", kernels.name, static_cast<long>(size));
+    check(max == *std::max_element(logits.begin(), logits.end()), "%s maximum of %ld",
+          kernels.name, static_cast<long>(size));
+    check(std::abs(sum - std::log(expected)) < 1e-6, "%s log_sum_exp of %ld", kernels.name,
+          static_cast<long>(size));
     for (const int64_t at : {int64_t{0}, size / 2, size - 1}) {
       for (const float broken : {NAN, INFINITY}) {
         std::vector<float> bad = logits;
@@ -260,7 +286,8 @@ void check_same_bits(const std::vector<KernelTable>& tables) {
       all.insert(all.end(), out.begin(), out.end());
     }
     std::vector<float> out(static_cast<size_t>(5 * size));
-    kernels.norm({x.values.data(), x.stride, out.data(), size, weight.data(), 1, size, 1e-6f, 0, 5});
+    kernels.norm(
+        {x.values.data(), x.stride, out.data(), size, weight.data(), 1, size, 1e-6f, 0, 5});
     all.insert(all.end(), out.begin(), out.end());
     float max;
     double sum;
@@ -269,7 +296,8 @@ void check_same_bits(const std::vector<KernelTable>& tables) {
     results.push_back(all);
   }
   for (size_t i = 1; i < results.size(); ++i) {
-    check(std::memcmp(results[0].data(), results[i].data(), results[0].size() * sizeof(float)) == 0,
+    const size_t num_bytes = results[0].size() * sizeof(float);
+    check(std::memcmp(results[0].data(), results[i].data(), num_bytes) == 0,
           "%s and %s give different bits", tables[0].name, tables[i].name);
   }
 }

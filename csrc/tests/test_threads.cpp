@@ -1,6 +1,9 @@
 // Checks of the thread pool, outside Python:
 //
 //   g++ -std=c++17 -O2 -pthread csrc/tests/test_threads.cpp csrc/threads.cpp -o test_threads && ./test_threads
+#if defined(__linux__)
+#include <sched.h>
+#endif
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -194,6 +197,28 @@ void a_forked_child_is_told_and_can_leave(bool workers_are_asleep) {
   delete pool;
 }
 
+#if defined(__linux__)
+int num_cores_of_this_thread() {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : -1;
+}
+
+void started_threads_are_pinned_when_asked_and_the_caller_never_is() {
+  const int before = num_cores_of_this_thread();
+  for (const bool pin : {false, true}) {
+    ThreadPool pool(3, pin);
+    std::vector<int> cores(3);
+    pool.run([&](int thread) { cores[static_cast<size_t>(thread)] = num_cores_of_this_thread(); });
+    check(cores[0] == before, "the caller may use %d cores instead of %d", cores[0], before);
+    const int expected = pin ? 1 : before;
+    for (const int thread : {1, 2}) {
+      const int count = cores[static_cast<size_t>(thread)];
+      check(count == expected, "thread %d may use %d cores instead of %d", thread, count, expected);
+    }
+  }
+}
+#endif
+
 void shares_cover_all_work_once() {
   for (int64_t count = 0; count < 40; ++count) {
     for (int threads = 1; threads < 9; ++threads) {
@@ -239,6 +264,10 @@ int main() {
       [] { a_forked_child_is_told_and_can_leave(false); });
   run("a forked child of an idle pool is told and can leave",
       [] { a_forked_child_is_told_and_can_leave(true); });
+#if defined(__linux__)
+  run("started threads are pinned when asked and the caller never is",
+      started_threads_are_pinned_when_asked_and_the_caller_never_is);
+#endif
   run("shares cover all work once", shares_cover_all_work_once);
   run("a pool without threads is refused", a_pool_without_threads_is_refused);
   return result();

@@ -88,6 +88,7 @@ class NativeRunner:
     def allocate(self, plan: MemoryPlan, report: ReportProgress) -> None:
         """See `Runner`."""
         layout = self._lay_out(plan.max_model_len)
+        # Pinned threads were no faster, and two engines would be pinned to the same cores.
         threads = _native.ThreadPool(self._num_threads, pin=False)
         self._weights.load(threads, lambda share: report("weights", share))
         unused = self._weights.unused_names
