@@ -52,7 +52,7 @@ ALLOWED: dict[str, set[str]] = {
     "__main__": {"cli"},
     "__init__": TEXT | {"engine", "llm"},  # names only, resolved on first use
 }
-TORCH_HOMES = ("backends/torch/", "runner/torch_runner.py")
+TORCH_HOMES = ("backends/torch/",)
 FORBIDDEN = {"transformers", "numpy", "safetensors", "gguf"}
 # Where an import inside a function is allowed, and why.
 LAZY_OK = {

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from octavo.backends.torch.runner import TorchRunner
 from octavo.runner.native_runner import NativeRunner
-from octavo.runner.torch_runner import TorchRunner
 from octavo.weights.checkpoint import Checkpoint
 from octavo.weights.gguf_checkpoint import open_gguf
 from octavo.weights.hf_folder import open_folder

@@ -18,6 +18,14 @@ class KVPlan(msgspec.Struct, frozen=True, kw_only=True):
         return self.num_blocks * self.block_size
 
 
+class MemoryNeeds(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model takes besides the KV pool. All sizes in bytes."""
+
+    weights_bytes: int
+    workspace_bytes: int  # activations, logits, scratch at the largest step
+    bytes_per_block: int  # one KV block over all layers
+
+
 class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The sum that the start banner prints. All sizes in bytes."""
 

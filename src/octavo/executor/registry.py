@@ -9,6 +9,6 @@ RUNNERS: Registry[type[Runner]] = Registry(
     "backend",
     {
         "native": "octavo.runner.native_runner:NativeRunner",
-        "torch": "octavo.runner.torch_runner:TorchRunner",
+        "torch": "octavo.backends.torch.runner:TorchRunner",
     },
 )

@@ -7,23 +7,13 @@ the weights and makes the KV pool of the size that the memory plan decided in be
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from octavo.config.engine import EngineConfig
-from octavo.contracts.kv_plan import MemoryPlan
+from octavo.contracts.kv_plan import MemoryNeeds, MemoryPlan
 from octavo.contracts.progress import ReportProgress
 from octavo.contracts.step import StepPlan, StepResult
 from octavo.weights.checkpoint import Checkpoint
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryNeeds:
-    """What a model takes besides the KV pool. All sizes in bytes."""
-
-    weights_bytes: int
-    workspace_bytes: int  # activations, logits, scratch at the largest step
-    bytes_per_block: int  # one KV block over all layers
 
 
 class Runner(Protocol):

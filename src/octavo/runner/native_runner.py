@@ -19,14 +19,13 @@ from octavo.backends.native.recorder import record
 from octavo.backends.native.sampling import native_spec
 from octavo.backends.native.weights import NativeWeights
 from octavo.config.engine import EngineConfig
-from octavo.contracts.kv_plan import MemoryPlan
+from octavo.contracts.kv_plan import MemoryNeeds, MemoryPlan
 from octavo.contracts.progress import ReportProgress
 from octavo.contracts.step import NewRow, StepPlan, StepResult, TokenLogprobs
 from octavo.errors import ConfigError
 from octavo.foundation import env
 from octavo.foundation.machine import cpu_count
 from octavo.models.registry import model_class
-from octavo.runner.base import MemoryNeeds
 from octavo.weights.checkpoint import Checkpoint, TensorView, WeightType
 
 logger = logging.getLogger(__name__)

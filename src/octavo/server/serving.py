@@ -7,6 +7,7 @@ when the client goes away. Both modes show the same choices: the whole answer is
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -28,7 +29,7 @@ from octavo.server.state import ServerState
 from octavo.text.tokenizer import Tokenizer
 
 
-class Answer:
+class Answer(ABC):
     """One request's answer; the routes say what a choice looks like."""
 
     def __init__(
@@ -45,17 +46,17 @@ class Answer:
     def tokenizer(self) -> Tokenizer:
         return self.generation.state.tokenizer
 
+    @abstractmethod
     def choice(
         self, number: int, output: RequestOutput, choice: CompletionOutput
     ) -> dict[str, Any]:
         """A choice of prompt `number`: the whole of it, or what is new in a stream."""
-        raise NotImplementedError
 
+    @abstractmethod
     def plain_chunk(
         self, writer: ChunkWriter, number: int, choice: CompletionOutput
     ) -> bytes | None:
         """The quick form of a chunk with new text only; None where more has to be shown."""
-        raise NotImplementedError
 
     def first_chunks(self, writer: ChunkWriter) -> list[bytes]:
         """What a stream sends before any text."""

@@ -20,13 +20,12 @@ from octavo.backends.torch.kv_cache import TorchKvCache
 from octavo.backends.torch.reference import TorchOps
 from octavo.backends.torch.weights import Stack, TorchWeights
 from octavo.config.engine import EngineConfig
-from octavo.contracts.kv_plan import MemoryPlan
+from octavo.contracts.kv_plan import MemoryNeeds, MemoryPlan
 from octavo.contracts.progress import ReportProgress
 from octavo.contracts.step import NewRow, SamplingSpec, StepPlan, StepResult, TokenLogprobs
 from octavo.models.base import CausalLM
 from octavo.models.registry import model_class
 from octavo.ops.batch import BatchRow, StepBatch
-from octavo.runner.base import MemoryNeeds
 from octavo.weights.checkpoint import Checkpoint
 
 logger = logging.getLogger(__name__)
