@@ -339,16 +339,27 @@ async def test_a_shutdown_ends_what_takes_too_long() -> None:
         await engine.shutdown()
 
 
+def assert_set(event: threading.Event) -> None:
+    """Hold a step until something has happened."""
+    assert event.wait(30)
+
+
 def test_a_closed_loop_ends_the_engine() -> None:
     """Nobody could take its outputs any more."""
     engines = []
+    is_closed = threading.Event()
 
     async def leave_early() -> None:
-        engine = AsyncLLM(lambda report: scripted_engine(says(ANSWERS)))
+        engine = AsyncLLM(
+            lambda report: scripted_engine(
+                says(ANSWERS), before_run=lambda plan: assert_set(is_closed)
+            )
+        )
         engines.append(engine)
         engine.submit(await engine.check("Two", ENDLESS.replace(max_tokens=200)))
 
     asyncio.run(leave_early())
+    is_closed.set()
     engines[0]._thread._thread.join(30)
 
     assert not engines[0].is_running

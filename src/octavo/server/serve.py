@@ -198,6 +198,8 @@ class _Server:
             await engine.shutdown(0)
             http.should_exit = True
             await asyncio.gather(serving, loading, ending, return_exceptions=True)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().remove_signal_handler(number)
 
     async def _load(self, state: ServerState) -> None:
         state.set_loaded(await loaded(state.engine, self._report))
