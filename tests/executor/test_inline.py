@@ -23,7 +23,7 @@ PLAN = StepPlan(
             token_ids=[3, 1, 4, 1, 5],
             num_prompt_tokens=5,
             num_computed_tokens=0,
-            block_ids=[0],
+            block_ids=[[0]],
             sampling=SamplingSpec(),
         )
     ],

@@ -153,8 +153,8 @@ def not_parallel(plan: StepPlan) -> None:
     plan.samples = []
 
 
-def appended_not_parallel(plan: StepPlan) -> None:
-    plan.appended_rows = [0]
+def table_not_parallel(plan: StepPlan) -> None:
+    plan.table_rows = [0]
 
 
 def copies_not_parallel(plan: StepPlan) -> None:
@@ -210,7 +210,7 @@ def too_many_tokens(plan: StepPlan) -> None:
         unknown_tokens,
         should_sample,
         not_parallel,
-        appended_not_parallel,
+        table_not_parallel,
         copies_not_parallel,
         old_step,
         empty,

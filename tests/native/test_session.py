@@ -56,7 +56,7 @@ def new_row(**changes: Any) -> NewRow:
         "token_ids": PROMPT,
         "num_prompt_tokens": len(PROMPT),
         "num_computed_tokens": 0,
-        "block_ids": [0, 1, 2],
+        "block_ids": [[0, 1, 2]],
         "sampling": SamplingSpec(),
     }
     return NewRow(**{**fields, **changes})
@@ -227,7 +227,7 @@ def test_blocks_are_copied_in_plan_order_before_anything_is_computed(runner: Nat
     expected = run(runner, **whole_prompt()).sampled
     run(runner, freed_rows=[0])
     copies = {"copy_from": [0, 1, 2, 10], "copy_to": [10, 11, 12, 20]}
-    moved = new_row(block_ids=[20, 11, 12], num_computed_tokens=20)
+    moved = new_row(block_ids=[[20, 11, 12]], num_computed_tokens=20)
     result = run(runner, **whole_prompt(new_rows=[moved], num_tokens=[1], **copies))
 
     assert expected == result.sampled
@@ -237,7 +237,7 @@ def test_blocks_can_be_copied_without_computing(runner: NativeRunner) -> None:
     """A step that only copies is a step."""
     expected = run(runner, **whole_prompt()).sampled
     assert [] == run(runner, freed_rows=[0], copy_from=[0, 1, 2], copy_to=[5, 6, 7]).sampled
-    moved = new_row(block_ids=[5, 6, 7], num_computed_tokens=20)
+    moved = new_row(block_ids=[[5, 6, 7]], num_computed_tokens=20)
 
     assert expected == run(runner, **whole_prompt(new_rows=[moved], num_tokens=[1])).sampled
 

@@ -143,7 +143,7 @@ class RequestStreams(RuleBasedStateMachine):
         if request.skip_prefix_cache or not self.is_cached:
             assert new.num_computed_tokens == 0
         block_size = self.rig.scheduler.kv.block_size
-        for block_id in new.block_ids[: new.num_computed_tokens // block_size]:
+        for block_id in new.block_ids[0][: new.num_computed_tokens // block_size]:
             assert self.writer_salts[block_id] == request.cache_salt
 
     def _judge_answer(self, request: EngineRequest) -> None:

@@ -71,7 +71,7 @@ def test_blocks_for_the_whole_prompt_are_reserved_with_its_first_chunk(new_rig: 
     rig.add(make_request("a", range(13)))
     plan = rig.step()
     assert plan.num_tokens == [4]
-    assert plan.new_rows[0].block_ids == [0, 1, 2, 3]
+    assert plan.new_rows[0].block_ids == [[0, 1, 2, 3]]
 
 
 def test_half_done_prefills_do_not_lock_each_other(new_rig: MakeRig):

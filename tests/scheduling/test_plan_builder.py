@@ -32,10 +32,10 @@ def test_a_row_samples_exactly_when_nothing_is_left_to_compute():
 
 def test_a_known_row_that_grows_by_two_blocks_is_listed_twice():
     builder = PlanBuilder(0)
-    builder.append_blocks(3, [10, 11])
-    builder.append_blocks(1, [12])
-    assert builder.plan.appended_rows == [3, 3, 1]
-    assert builder.plan.appended_block_ids == [10, 11, 12]
+    builder.append_blocks(3, 0, [10, 11])
+    builder.append_blocks(1, 0, [12])
+    assert builder.plan.table_rows == [3, 3, 1]
+    assert builder.plan.table_block_ids == [10, 11, 12]
 
 
 def test_a_new_row_is_a_copy_that_later_tokens_do_not_reach():
@@ -45,7 +45,7 @@ def test_a_new_row_is_a_copy_that_later_tokens_do_not_reach():
     request.table.block_ids.append(99)
     (new,) = builder.plan.new_rows
     assert list(range(6)) == new.token_ids
-    assert new.block_ids == [0, 1]
+    assert new.block_ids == [[0, 1]]
     assert (
         new.row,
         new.request_id,

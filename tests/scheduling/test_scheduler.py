@@ -27,10 +27,10 @@ def test_a_known_row_is_listed_as_differences_only(new_rig: MakeRig):
     rig = new_rig()
     rig.add(make_request("a", range(10), max_tokens=9))
     first, *later = rig.steps(5)
-    assert first.new_rows[0].block_ids == [0, 1, 2]
+    assert first.new_rows[0].block_ids == [[0, 1, 2]]
     assert [plan.new_rows for plan in later] == [[]] * 4
-    assert [plan.appended_block_ids for plan in later] == [[], [], [3], []]
-    assert [plan.appended_rows for plan in later] == [[], [], [0], []]
+    assert [plan.table_block_ids for plan in later] == [[], [], [3], []]
+    assert [plan.table_rows for plan in later] == [[], [], [0], []]
 
 
 def test_a_long_prompt_is_computed_in_chunks_and_samples_once(new_rig: MakeRig):
@@ -122,7 +122,7 @@ def test_equal_prompts_of_one_step_share_their_full_blocks(new_rig: MakeRig):
     plan = rig.step()
     assert plan.num_tokens == [10, 2]
     first, second = plan.new_rows
-    assert first.block_ids[:2] == second.block_ids[:2]
+    assert first.block_ids[0][:2] == second.block_ids[0][:2]
     assert second.num_computed_tokens == 8
     rig.finish()
     assert rig.tokens_of("a") == rig.tokens_of("b")

@@ -163,8 +163,8 @@ class StepDriver:
         appended = [self._free_blocks.pop() for _ in range(needed)]
         request.block_ids += appended
         if request.is_known:
-            plan.appended_rows += [row] * len(appended)
-            plan.appended_block_ids += appended
+            plan.table_rows += [row] * len(appended)
+            plan.table_block_ids += appended
         else:
             plan.new_rows.append(self._new_row(row, request))
             request.is_known = True
@@ -179,7 +179,7 @@ class StepDriver:
             token_ids=list(request.token_ids),
             num_prompt_tokens=request.num_prompt,
             num_computed_tokens=request.num_computed,
-            block_ids=list(request.block_ids),
+            block_ids=[list(request.block_ids)],
             sampling=request.sampling,
         )
 

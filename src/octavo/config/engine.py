@@ -13,7 +13,8 @@ from octavo.config.field import check_options, option
 ACTIVATION_DTYPES = ("float32",)
 KV_DTYPES = ("auto", "bfloat16", "float16", "float32")
 WEIGHT_DTYPES = ("auto", "float32", "bfloat16", "float16")
-POLICIES = ("fcfs", "priority")
+POLICIES = ("fcfs", "priority", "fair")
+PREEMPTION_MODES = ("recompute", "swap", "auto")
 BACKENDS = ("native", "torch")
 
 
@@ -73,6 +74,21 @@ class CacheConfig:
         None, "Exact number of KV blocks; overrides both, for tests.", at_least=1
     )
     enable_prefix_caching: bool = option(True, "Reuse the KV blocks of equal prompt beginnings.")
+    swap_space: float = option(
+        0.0, "GiB of host memory for the KV blocks of preempted requests.", at_least=0
+    )
+    swap_dir: str | None = option(
+        None, "Folder for a file that holds the swap space, instead of memory."
+    )
+    kv_offload_dir: str | None = option(
+        None, "Folder that keeps evicted KV blocks, also for the next start; default: none."
+    )
+    kv_offload_gb: float = option(10.0, "Most GB of files in that folder.", at_least=0.001)
+    kv_events_config: str | None = option(
+        None,
+        "JSON as in vLLM: where to publish changes of the prefix cache, such as "
+        '{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5557"}.',
+    )
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -88,6 +104,27 @@ class SchedulerConfig:
     )
     scheduling_policy: str = option("fcfs", "Order of waiting requests.", choices=POLICIES)
     enable_chunked_prefill: bool = option(True, "Cut long prompts into the token budget.")
+    preemption_mode: str = option(
+        "recompute",
+        "What a preempted request does: compute again, move its blocks to --swap-space, or auto: "
+        "whichever is cheaper as measured.",
+        choices=PREEMPTION_MODES,
+    )
+    priority_preemption: bool = option(
+        True, "Under the priority policy an arriving request may displace a worse one at once."
+    )
+    long_prefill_token_threshold: int = option(
+        0, "Most tokens of one prompt that a step computes; 0: the engine decides.", at_least=0
+    )
+    max_num_partial_prefills: int | None = option(
+        None, "Most prompts that are half computed at once; default: no bound.", at_least=1
+    )
+    max_decode_slowdown: float = option(
+        1.7,
+        "How much longer than a step of decoding alone a step may take when prompts are computed "
+        "beside it, by measured speed; 0: no bound.",
+        at_least=0,
+    )
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -11,13 +11,25 @@ from octavo.contracts.step import TokenLogprobs
 FinishReason = Literal["stop", "length", "abort", "error"]
 
 
+class BeamSequence(msgspec.Struct, frozen=True, kw_only=True):
+    """One result of a beam search."""
+
+    token_ids: list[int]  # generated ones, a token that ended it included
+    cumulative_logprob: float
+    score: float  # with the length penalty; results come best first
+    finish_reason: FinishReason
+    stop_reason: int | None = None
+    logprobs: list[TokenLogprobs] | None = None  # parallel to `token_ids`, if asked for
+
+
 class TokenDelta(msgspec.Struct, tag="delta"):
     """News of one request. The last one of a request has a `finish_reason`."""
 
     request_id: str
     token_ids: list[int]  # usually one; a token that ended the request is included
     finish_reason: FinishReason | None = None
-    stop_reason: int | None = None  # the id from `stop_token_ids` that matched
+    # The id from `stop_token_ids` that matched, or "timeout" with finish_reason "abort".
+    stop_reason: int | Literal["timeout"] | None = None
     error: str | None = None  # with finish_reason "error"
     logprobs: list[TokenLogprobs] | None = None  # parallel to `token_ids`
     prompt_logprobs: list[TokenLogprobs] | None = (
@@ -25,3 +37,6 @@ class TokenDelta(msgspec.Struct, tag="delta"):
     )
     num_cached_tokens: int = 0  # prompt tokens taken from the prefix cache at first admission
     admitted_s: float | None = None  # first admission, engine clock; in the first delta only
+    beams: list[BeamSequence] | None = None  # of a beam search, in its last delta
+    num_preemptions: int = 0  # in the last delta: how often the request yielded, and how often of
+    num_swaps: int = 0  # these it was swapped rather than computed again

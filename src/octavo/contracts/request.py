@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from octavo.contracts.step import SamplingSpec
 
 
+class BeamSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Beam search instead of sampling; see `octavo.sampling_params.BeamSearchParams`."""
+
+    beam_width: int  # at least 1
+    num_returned: int  # best sequences to return, 1 to `beam_width`
+    length_penalty: float = 1.0  # score = sum of log-probabilities / (generated tokens ** penalty)
+    early_stopping: bool | Literal["never"] = False
+
+
 class EngineRequest(msgspec.Struct, kw_only=True, tag="request"):
     """One sequence to generate, checked and tokenised. `n` choices are `n` of these.
+
+    The first choice is added first; the others name it in `fork_of` and share its prompt, which is
+    computed once. With `beam` the request is one beam search and its last delta brings the beams.
 
     The core refuses nothing: intake has checked lengths and ids against the model already.
     """
@@ -22,4 +36,8 @@ class EngineRequest(msgspec.Struct, kw_only=True, tag="request"):
     priority: int = 0  # lower runs first
     arrival_s: float = 0.0  # engine clock
     cache_salt: str | None = None  # prompts with different salts never share blocks
+    tenant: str = ""  # whose request it is: fairness counts by it, and tenants never share blocks
+    fork_of: str | None = None  # the first choice of the same prompt, if this is another one
+    beam: BeamSpec | None = None
+    deadline_s: float | None = None  # engine clock; the request ends when it cannot be met
     skip_prefix_cache: bool = False  # do not read it (prompt logprobs need every position computed)

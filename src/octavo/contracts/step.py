@@ -49,31 +49,47 @@ class NewRow(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
     token_ids: list[int]  # all known tokens: the prompt, and after a preemption the output so far
     num_prompt_tokens: int
-    num_computed_tokens: int  # tokens whose KV entries lie in the first of `block_ids` already
-    block_ids: list[int]  # the block table, long enough for this step's tokens
+    num_computed_tokens: int  # tokens whose KV entries exist once swaps and copies are done
+    block_ids: list[list[int]]  # a block table for each KV group; -1 where a window has passed
     sampling: SamplingSpec
+    # A fork: the row of this step that computes the last known token of both, whose tokens are
+    # equal. The new row computes nothing (0 tokens) and samples from that row's logits.
+    twin_row: int = -1
 
 
 class StepPlan(msgspec.Struct, kw_only=True):
     """One step. Lists with equal comments run in parallel.
 
-    The runner works through it in this order: free rows, fill new rows, append blocks, copy blocks,
-    compute `num_tokens[i]` further tokens of `rows[i]`, sample where `samples[i]`.
-    A row samples exactly when all its known tokens are computed after this step.
+    The runner works through it in this order: free rows, fill new rows, change block tables, replace
+    tokens; swap out, swap in, copy; compute `num_tokens[i]` further tokens of `rows[i]`; sample where
+    `samples[i]`. A row samples exactly when all its known tokens are computed after this step.
+
+    Moves of one kind follow one another in plan order, and all entries that a move reads are those
+    from before the computing. A block is `block_size` slots of every layer of a group.
     """
 
     step_id: int
     freed_rows: list[int] = []  # after a step that raised, also rows that hold nothing: no error
     new_rows: list[NewRow] = []
-    appended_rows: list[int] = []  # (a) known rows whose block table grows; a row may appear twice
-    appended_block_ids: list[int] = []  # (a)
-    copy_from: list[
-        int
-    ] = []  # (b) block copies of a write into a shared block, all before computing
-    copy_to: list[int] = []  # (b)
-    rows: list[int] = []  # (c) rows that compute, each once
-    num_tokens: list[int] = []  # (c) at least 1
-    samples: list[bool] = []  # (c)
+    # (a) block tables of known rows: entry `place` of the table of a group becomes this block. A place
+    # just past the end makes the table longer. A row may appear several times.
+    table_rows: list[int] = []
+    table_groups: list[int] = []
+    table_places: list[int] = []
+    table_block_ids: list[int] = []
+    # (b) known rows whose newest token, sampled last, is another one (beam search chose it)
+    replaced_rows: list[int] = []
+    replaced_token_ids: list[int] = []
+    # (c) blocks to host slots, (d) host slots to blocks, (e) blocks to blocks
+    swap_out_from: list[int] = []
+    swap_out_to: list[int] = []
+    swap_in_from: list[int] = []
+    swap_in_to: list[int] = []
+    copy_from: list[int] = []
+    copy_to: list[int] = []
+    rows: list[int] = []  # (f) rows that compute, each once; a fork after its twin
+    num_tokens: list[int] = []  # (f) at least 1; 0 for a fork in its first step
+    samples: list[bool] = []  # (f)
 
     @property
     def total_tokens(self) -> int:
@@ -100,5 +116,6 @@ class StepResult(msgspec.Struct, kw_only=True):
     logprobs: dict[int, TokenLogprobs] = {}  # row -> entry, for rows that asked
     # row -> entries for the prompt tokens computed in this step, from prompt token 1 on
     prompt_logprobs: dict[int, list[TokenLogprobs]] = {}
+    swap_s: float = 0.0  # seconds that this step's swaps took
     # row -> what went wrong; such a row has a meaningless token in `sampled`
     errors: dict[int, str] = {}

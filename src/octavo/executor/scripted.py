@@ -70,7 +70,7 @@ class _Row:
         self.token_ids = list(new.token_ids)
         self.num_prompt = new.num_prompt_tokens
         self.num_computed = new.num_computed_tokens
-        self.block_ids = list(new.block_ids)
+        self.block_ids = list(new.block_ids[0])
         self.sampling: SamplingSpec = new.sampling
         self.digests: list[int] = []  # right entries of the first tokens
 
@@ -179,7 +179,7 @@ class ScriptedExecutor:
         _demand(plan.step_id > self._last_step_id, f"step {plan.step_id} is not a later one")
         self._last_step_id = plan.step_id
         _demand(len(plan.rows) == len(plan.num_tokens) == len(plan.samples), "rows not parallel")
-        _demand(len(plan.appended_rows) == len(plan.appended_block_ids), "appended not parallel")
+        _demand(len(plan.table_rows) == len(plan.table_block_ids), "appended not parallel")
         _demand(len(plan.copy_from) == len(plan.copy_to), "copies not parallel")
         _demand(bool(plan.rows), "an empty plan was sent")
         _demand(len(set(plan.rows)) == len(plan.rows), f"a row twice: {plan.rows}")
@@ -201,7 +201,7 @@ class ScriptedExecutor:
             _demand(new.row in plan.rows, f"row {new.row} enters but computes nothing")
             _demand(0 <= new.num_computed_tokens < len(new.token_ids), f"nothing to compute: {new}")
             self._rows[new.row] = _Row(new)
-        for row, block_id in zip(plan.appended_rows, plan.appended_block_ids, strict=True):
+        for row, block_id in zip(plan.table_rows, plan.table_block_ids, strict=True):
             self._row(row).block_ids.append(block_id)
         for source, target in zip(plan.copy_from, plan.copy_to, strict=True):
             self._entries[target] = list(self._entries[source])

@@ -110,8 +110,8 @@ class NativeRunner:
         sampled, logprobs, prompt_logprobs, errors, seconds = self._session.step(
             plan.freed_rows,
             [_native_row(entry) for entry in plan.new_rows],
-            plan.appended_rows,
-            plan.appended_block_ids,
+            plan.table_rows,
+            plan.table_block_ids,
             plan.copy_from,
             plan.copy_to,
             plan.rows,
@@ -174,6 +174,6 @@ def _native_row(entry: NewRow) -> _native.NewRow:
         entry.token_ids,
         entry.num_prompt_tokens,
         entry.num_computed_tokens,
-        entry.block_ids,
+        entry.block_ids[0],
         native_spec(entry.sampling),
     )

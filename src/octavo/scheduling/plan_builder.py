@@ -32,11 +32,13 @@ class PlanBuilder:
         plan.samples.append(num_tokens == len(request.token_ids) - request.num_computed_tokens)
         self.requests.append(request)
 
-    def append_blocks(self, row: int, block_ids: Iterable[int]) -> None:
+    def append_blocks(self, row: int, first_place: int, block_ids: Iterable[int]) -> None:
         """The block table of a known row grows."""
-        for block_id in block_ids:
-            self.plan.appended_rows.append(row)
-            self.plan.appended_block_ids.append(block_id)
+        for place, block_id in enumerate(block_ids, first_place):
+            self.plan.table_rows.append(row)
+            self.plan.table_groups.append(0)
+            self.plan.table_places.append(place)
+            self.plan.table_block_ids.append(block_id)
 
     def enter(self, request: Request) -> None:
         """`request` enters its row with this step."""
@@ -46,7 +48,7 @@ class PlanBuilder:
             token_ids=request.token_ids.tolist(),
             num_prompt_tokens=request.num_prompt_tokens,
             num_computed_tokens=request.num_computed_tokens,
-            block_ids=list(request.table.block_ids),
+            block_ids=[list(request.table.block_ids)],
             sampling=request.sampling,
         )
         self.plan.new_rows.append(new_row)

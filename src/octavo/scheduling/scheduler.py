@@ -192,7 +192,7 @@ class Scheduler:
             if victim is request:
                 return False
             gained = self.kv.reserve(table, num_tokens)
-        builder.append_blocks(request.row, gained)
+        builder.append_blocks(request.row, len(table.block_ids) - len(gained), gained)
         self.kv.announce(table, num_tokens)
         return True
 

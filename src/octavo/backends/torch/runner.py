@@ -170,7 +170,7 @@ class TorchRunner:
         for entry in plan.new_rows:
             assert entry.row not in self._rows, f"row {entry.row} holds a request already"
             self._rows[entry.row] = self._make_row(entry)
-        for row_id, block_id in zip(plan.appended_rows, plan.appended_block_ids, strict=True):
+        for row_id, block_id in zip(plan.table_rows, plan.table_block_ids, strict=True):
             self._rows[row_id].block_ids.append(block_id)
 
     def _make_row(self, entry: NewRow) -> _Row:
@@ -184,7 +184,7 @@ class TorchRunner:
             token_ids=list(entry.token_ids),
             num_prompt=entry.num_prompt_tokens,
             num_computed=entry.num_computed_tokens,
-            block_ids=list(entry.block_ids),
+            block_ids=list(entry.block_ids[0]),
             spec=entry.sampling,
             sampler=sampler,
         )
