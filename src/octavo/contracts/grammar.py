@@ -1,0 +1,40 @@
+"""What an answer must look like, and the object that enforces it token by token.
+
+`GrammarSpec` travels with a request; the engine core has a `TokenConstraint` made of it, one for
+each choice. The deciding column asks it for the next mask and tells it the token that was drawn.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import msgspec
+
+GrammarKind = Literal["json_schema", "json_object", "regex", "choice", "grammar", "structural_tag"]
+
+
+class GrammarSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One constraint on a whole answer."""
+
+    kind: GrammarKind
+    # A JSON document for json_schema, choice (a list of strings) and structural_tag; the expression
+    # or the Lark/EBNF text for regex and grammar; empty for json_object.
+    source: str = ""
+
+
+class TokenConstraint(Protocol):
+    """The state of one answer under its grammar."""
+
+    def mask(self) -> bytes:
+        """The tokens that may come next: bit `i % 32` of 32-bit word `i // 32`, little-endian.
+
+        Covers the whole vocabulary of the model. End-of-sequence ids are set where the answer may
+        end. Raises ConstraintError when the grammar became too complex to follow.
+        """
+
+    def accept(self, token_id: int) -> bool:
+        """Take in the token that was drawn. True when the answer is complete and cannot go on."""
+
+
+class ConstraintError(Exception):
+    """A grammar that cannot be followed any further; ends its request alone."""

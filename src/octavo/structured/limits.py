@@ -1,0 +1,47 @@
+"""Bounds on grammars from strangers, checked before any work is done on them.
+
+Owns the numbers. Does not know what a grammar means.
+"""
+
+from __future__ import annotations
+
+from octavo.contracts.grammar import GrammarSpec
+from octavo.errors import InvalidRequestError
+
+MAX_SOURCE_CHARS = 256 * 1024
+MAX_DEPTH = 100  # of brackets; deeper ones are somebody's attack on a recursive parser
+MAX_CHOICES = 10_000
+
+_OPENING, _CLOSING = "([{", ")]}"
+
+
+def check_size(spec: GrammarSpec, param: str) -> None:
+    """Refuse a source that is too long or nested too deep.
+
+    Raises InvalidRequestError that names `param`, the limit and what was sent.
+    """
+    length = len(spec.source)
+    if length > MAX_SOURCE_CHARS:
+        raise InvalidRequestError(
+            f"{param} has {length} characters, at most {MAX_SOURCE_CHARS} are allowed; make it "
+            "smaller",
+            param=param,
+        )
+    depth = _depth(spec.source)
+    if depth > MAX_DEPTH:
+        raise InvalidRequestError(
+            f"{param} is nested {depth} levels deep, at most {MAX_DEPTH} are allowed; flatten it",
+            param=param,
+        )
+
+
+def _depth(text: str) -> int:
+    """Deepest nesting of brackets of any kind, those inside strings included: an upper bound."""
+    depth = deepest = 0
+    for character in text:
+        if character in _OPENING:
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in _CLOSING and depth:
+            depth -= 1
+    return deepest
