@@ -29,7 +29,7 @@ class Hermes(ToolDialect):
 
 
 class LlamaJson(ToolDialect):
-    """`{"name": ..., "parameters": {...}}` as the whole answer, with `;` between several: Llama 3."""
+    """`{"name": ..., "parameters": {...}}` as the whole answer, `;` between several: Llama 3."""
 
     begins = ("<|python_tag|>", "{")
     only_at_start = True
