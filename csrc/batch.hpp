@@ -10,7 +10,7 @@ struct BatchRow {
   int32_t first_token;        // index into the step's tokens
   int32_t num_tokens;
   int32_t context_len;        // tokens of this sequence computed before this step
-  const int32_t* block_table; // covers context_len + num_tokens
+  const int32_t* block_table; // covers context_len + num_tokens; -1 where no token looks any more
 };
 
 struct StepBatch {
@@ -18,7 +18,7 @@ struct StepBatch {
   const int32_t* token_ids;   // [num_tokens]
   const int32_t* positions;   // [num_tokens]
   int32_t num_rows;
-  const BatchRow* rows;       // [num_rows]
+  const BatchRow* rows;       // [num_rows], for each KV group in turn; kernels get those of one group
   int32_t num_wanted;
   const int32_t* wanted;      // [num_wanted] token indices whose logits are wanted
 };

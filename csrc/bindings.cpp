@@ -16,6 +16,7 @@
 
 #include "dispatch.hpp"
 #include "forward.hpp"
+#include "host_pool.hpp"
 #include "kv_pool.hpp"
 #include "packing.hpp"
 #include "program.hpp"
@@ -97,7 +98,8 @@ nb::tuple to_python(const StepOutput& output) {
     errors.append(nb::make_tuple(error.row, error.what));
   }
   return nb::make_tuple(output.sampled, to_python(output.logprobs),
-                        to_python(output.prompt_logprobs), errors, output.seconds);
+                        to_python(output.prompt_logprobs), errors, output.seconds,
+                        output.swap_seconds);
 }
 
 // ---- Eager runs: a batch by hand, without a session ------------------------------------------------
@@ -124,6 +126,7 @@ void check_row(const Forward& forward, const RowTuple& row, size_t num_tokens) {
 void run_batch(Forward& forward, const Ints& token_ids, const Ints& positions,
                const std::vector<RowTuple>& rows, const Ints& wanted) {
   const Program& program = forward.program();
+  require(forward.kv().num_groups() == 1, "a batch by hand has one block table to a row");
   require(token_ids.size() == positions.size(), "token_ids and positions must be equally long");
   require(static_cast<int64_t>(token_ids.size()) <= program.capacity(Rows::Tokens) &&
               static_cast<int64_t>(wanted.size()) <= program.capacity(Rows::Wanted),
@@ -229,6 +232,18 @@ void bind_weights(nb::module_& module) {
       .def_prop_ro("num_bytes", &Weights::num_bytes);
 }
 
+// The bytes of all slots, as a buffer that keeps the pool alive.
+int host_pool_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
+  const HostPool& pool = *nb::inst_ptr<HostPool>(self);
+  const int64_t bytes = pool.slot(pool.num_slots()) - pool.slot(0);
+  return PyBuffer_FillInfo(view, self, pool.slot(0), bytes, 0, flags);
+}
+
+PyType_Slot host_pool_slots[] = {
+    {Py_bf_getbuffer, reinterpret_cast<void*>(host_pool_buffer)},
+    {0, nullptr},
+};
+
 void bind_kv_pool(nb::module_& module) {
   using Layers = std::vector<std::pair<int64_t, int64_t>>;
   const auto shapes = [](const Layers& layers) {
@@ -240,18 +255,33 @@ void bind_kv_pool(nb::module_& module) {
       .def(
           "__init__",
           [shapes](KvPool* self, int32_t type, int64_t num_blocks, int64_t block_size,
-                   const Layers& layers) {
-            new (self) KvPool(kv_type(type), num_blocks, block_size, shapes(layers));
+                   const Layers& layers, const KvGroups& groups) {
+            new (self) KvPool(kv_type(type), num_blocks, block_size, shapes(layers), groups);
           },
-          "type"_a, "num_blocks"_a, "block_size"_a, "layers"_a)
+          "type"_a, "num_blocks"_a, "block_size"_a, "layers"_a, "groups"_a = KvGroups())
       .def_prop_ro("num_blocks", &KvPool::num_blocks)
       .def_prop_ro("block_size", &KvPool::block_size)
       .def_static(
           "bytes_per_block",
-          [shapes](int32_t type, int64_t block_size, const Layers& layers) {
-            return KvPool::bytes_per_block(kv_type(type), block_size, shapes(layers));
+          [shapes](int32_t type, int64_t block_size, const Layers& layers,
+                   const KvGroups& groups) {
+            return KvPool::bytes_per_block(kv_type(type), block_size, shapes(layers), groups);
           },
-          "type"_a, "block_size"_a, "layers"_a);
+          "type"_a, "block_size"_a, "layers"_a, "groups"_a = KvGroups());
+  nb::class_<HostPool>(module, "HostPool", nb::type_slots(host_pool_slots))
+      .def(nb::init<int64_t, int64_t, const std::string&>(), "num_slots"_a, "slot_bytes"_a,
+           "folder"_a)
+      .def_prop_ro("num_slots", &HostPool::num_slots)
+      .def(
+          "slot",
+          [](nb::handle_t<HostPool> self, int64_t index) {
+            const HostPool& pool = nb::cast<const HostPool&>(self);
+            require(index >= 0 && index < pool.num_slots(), "there is no such host slot");
+            const nb::object all = nb::steal(PyMemoryView_FromObject(self.ptr()));
+            const int64_t begin = pool.slot(index) - pool.slot(0);
+            return nb::object(all[nb::slice(begin, begin + pool.slot_bytes())]);
+          },
+          "index"_a, nb::sig("def slot(self, index: int) -> memoryview"));
 }
 
 void bind_program(nb::module_& module) {
@@ -359,18 +389,28 @@ void bind_row_sampler(nb::module_& module) {
       .def(
           "sample",
           [](SizedSampler& self, const KernelTable& kernels, const nb::object& logits,
-             const Ints& token_ids) -> std::pair<int32_t, std::optional<nb::tuple>> {
+             const Ints& token_ids,
+             const std::optional<nb::bytes>& mask) -> std::pair<int32_t, std::optional<nb::tuple>> {
             const Bytes bytes(logits, PyBUF_WRITABLE);
+            require(!mask || static_cast<int64_t>(mask->size()) * 8 >= self.vocab_size,
+                    "the mask is shorter than the vocabulary");
             TokenLogprobs entry;
             const int32_t token = self.sampler.sample(kernels, bytes.floats(self.vocab_size),
-                                                      token_ids, &entry);
+                                                      token_ids, &entry,
+                                                      mask ? static_cast<const uint8_t*>(mask->data())
+                                                           : nullptr);
             if (self.sampler.spec().num_logprobs < 0) return {token, std::nullopt};
             return {token, to_python(entry)};
           },
-          "kernels"_a, "logits"_a, "token_ids"_a)
+          "kernels"_a, "logits"_a, "token_ids"_a, "mask"_a = nb::none())
       .def("append",
            [](SizedSampler& self, int32_t token_id) { self.sampler.append(token_id); },
-           "token_id"_a);
+           "token_id"_a)
+      .def("replace",
+           [](SizedSampler& self, int32_t token_id, int32_t other_id) {
+             self.sampler.replace(token_id, other_id);
+           },
+           "token_id"_a, "other_id"_a);
   module.def(
       "top_logprobs",
       [](const KernelTable& kernels, const nb::object& logits, int32_t token_id, int32_t count) {
@@ -387,32 +427,47 @@ void bind_session(nb::module_& module) {
       .def(
           "__init__",
           [](NewRow* self, int32_t row, Ints token_ids, int32_t num_prompt_tokens,
-             int32_t num_computed_tokens, Ints block_ids, SamplingSpec sampling) {
+             int32_t num_computed_tokens, std::vector<Ints> block_ids, SamplingSpec sampling,
+             int32_t twin_row) {
             new (self) NewRow{row, std::move(token_ids), num_prompt_tokens, num_computed_tokens,
-                              std::move(block_ids), std::move(sampling)};
+                              std::move(block_ids), std::move(sampling), twin_row};
           },
           "row"_a, "token_ids"_a, "num_prompt_tokens"_a, "num_computed_tokens"_a, "block_ids"_a,
-          "sampling"_a);
+          "sampling"_a, "twin_row"_a);
   nb::class_<Session>(module, "Session")
-      .def(nb::init<std::shared_ptr<Forward>, int64_t, int64_t>(), "forward"_a, "max_rows"_a,
-           "max_len"_a)
+      .def(nb::init<std::shared_ptr<Forward>, std::shared_ptr<HostPool>, int64_t, int64_t>(),
+           "forward"_a, "host"_a.none(), "max_rows"_a, "max_len"_a)
       .def(
           "step",
-          [](Session& session, Ints freed_rows, std::vector<NewRow> new_rows, Ints appended_rows,
-             Ints appended_block_ids, Ints copy_from, Ints copy_to, Ints rows, Ints num_tokens,
-             std::vector<bool> samples) {
+          [](Session& session, Ints freed_rows, std::vector<NewRow> new_rows, Ints table_rows,
+             Ints table_groups, Ints table_places, Ints table_block_ids, Ints replaced_rows,
+             Ints replaced_token_ids, Ints swap_out_from, Ints swap_out_to, Ints swap_in_from,
+             Ints swap_in_to, Ints copy_from, Ints copy_to, Ints rows, Ints num_tokens,
+             std::vector<bool> samples, Ints mask_rows, const std::vector<nb::bytes>& mask_bytes) {
+            std::vector<TokenMask> masks;
+            for (const nb::bytes& mask : mask_bytes) {
+              masks.push_back({static_cast<const uint8_t*>(mask.data()),
+                               static_cast<int64_t>(mask.size())});
+            }
             StepOutput output;
             {
               const nb::gil_scoped_release release;
               output = session.step({std::move(freed_rows), std::move(new_rows),
-                                     std::move(appended_rows), std::move(appended_block_ids),
+                                     std::move(table_rows), std::move(table_groups),
+                                     std::move(table_places), std::move(table_block_ids),
+                                     std::move(replaced_rows), std::move(replaced_token_ids),
+                                     std::move(swap_out_from), std::move(swap_out_to),
+                                     std::move(swap_in_from), std::move(swap_in_to),
                                      std::move(copy_from), std::move(copy_to), std::move(rows),
-                                     std::move(num_tokens), std::move(samples)});
+                                     std::move(num_tokens), std::move(samples),
+                                     std::move(mask_rows), std::move(masks)});
             }
             return to_python(output);
           },
-          "freed_rows"_a, "new_rows"_a, "appended_rows"_a, "appended_block_ids"_a, "copy_from"_a,
-          "copy_to"_a, "rows"_a, "num_tokens"_a, "samples"_a);
+          "freed_rows"_a, "new_rows"_a, "table_rows"_a, "table_groups"_a, "table_places"_a,
+          "table_block_ids"_a, "replaced_rows"_a, "replaced_token_ids"_a, "swap_out_from"_a,
+          "swap_out_to"_a, "swap_in_from"_a, "swap_in_to"_a, "copy_from"_a, "copy_to"_a, "rows"_a,
+          "num_tokens"_a, "samples"_a, "mask_rows"_a, "masks"_a);
 }
 
 }  // namespace

@@ -40,6 +40,17 @@ int64_t partial_floats(const Program& program, const KernelTable& kernels,
   return floats;
 }
 
+std::vector<int64_t> group_windows(const Program& program, const KvPool& kv) {
+  std::vector<int64_t> windows(static_cast<size_t>(kv.num_groups()), 1);
+  for (const Op& op : program.token_ops()) {
+    const AttentionOp* attention = std::get_if<AttentionOp>(&op.body);
+    if (attention == nullptr) continue;
+    int64_t& window = windows[static_cast<size_t>(kv.group_of(attention->layer))];
+    window = window == 0 || attention->window == 0 ? 0 : std::max(window, attention->window);
+  }
+  return windows;
+}
+
 ElementArgs element_args(const Share& rows, int64_t size) {
   ElementArgs args{};
   args.size = size;
@@ -66,6 +77,7 @@ Forward::Forward(std::shared_ptr<const Program> program, const KernelTable& kern
                       kv_->shapes()[layer].head_dim == needed[layer].head_dim;
     if (!fits) throw std::invalid_argument("the layers of the KV pool are not the program's");
   }
+  windows_ = group_windows(*program_, *kv_);
   const int64_t float_bytes = sizeof(float);
   arena_ = Memory(program_->arena_floats() * float_bytes);
   scratch_ = Memory(scratch_floats_ * threads_->num_threads() * float_bytes);
@@ -194,9 +206,11 @@ void Forward::execute(const RotaryOp& op, const Context& context) {
 void Forward::execute(const AttentionOp& op, const Context& context) {
   const Share rows = own_rows(context);
   const KvLayer layer = kv_->layer(op.layer);
+  StepBatch batch = context.batch;  // with the block tables of the layer's group
+  batch.rows += kv_->group_of(op.layer) * batch.num_rows;
   KvWriteArgs write{};
   write.kv = layer;
-  write.batch = &context.batch;
+  write.batch = &batch;
   write.k = at(op.k);
   write.k_stride = op.k.stride;
   write.v = at(op.v);
@@ -208,7 +222,7 @@ void Forward::execute(const AttentionOp& op, const Context& context) {
 
   AttentionArgs args{};
   args.kv = layer;
-  args.batch = &context.batch;
+  args.batch = &batch;
   args.q = at(op.q);
   args.q_stride = op.q.stride;
   args.out = at(op.out);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "batch.hpp"
 #include "kernels/table.hpp"
@@ -44,6 +45,8 @@ class Forward {
   const KernelTable& kernels() const { return kernels_; }
   ThreadPool& threads() { return *threads_; }
   const KvPool& kv() const { return *kv_; }
+  // How far back the layers of each KV group look at most, the token itself included; 0: to the first.
+  const std::vector<int64_t>& windows() const { return windows_; }
 
   // Bytes of working memory that a Forward of these takes.
   static int64_t workspace_bytes(const Program& program, const KernelTable& kernels,
@@ -82,6 +85,7 @@ class Forward {
   const KernelTable& kernels_;
   std::shared_ptr<ThreadPool> threads_;
   std::shared_ptr<const KvPool> kv_;
+  std::vector<int64_t> windows_;
   Memory arena_;
   Memory scratch_;               // one piece per thread
   int64_t scratch_floats_ = 0;   // of each piece

@@ -15,15 +15,17 @@ struct NewRow {
   std::vector<int32_t> token_ids;
   int32_t num_prompt_tokens;
   int32_t num_computed_tokens;
-  std::vector<int32_t> block_ids;
+  std::vector<std::vector<int32_t>> block_ids;
   SamplingSpec sampling;
+  int32_t twin_row;
 };
 
 struct RowState {
   std::vector<int32_t> token_ids;  // all known tokens
   int32_t num_prompt;              // how many of them are the prompt
   int32_t num_computed;            // how many have their KV entries
-  std::vector<int32_t> block_table;
+  std::vector<std::vector<int32_t>> block_tables;  // of each KV group
+  int32_t twin_row;                // whose logits it takes in its first step; -1 from then on, or ever
   RowSampler sampler;
 
   int32_t num_known() const { return static_cast<int32_t>(token_ids.size()); }
@@ -35,6 +37,7 @@ struct RowLimits {
   int64_t max_len;  // tokens of one row
   int64_t vocab_size;
   int64_t num_blocks, block_size;
+  std::vector<int64_t> windows;  // of each KV group, 0: none
 };
 
 // A fixed number of places. Every method throws std::invalid_argument for a row, token or block that
@@ -47,14 +50,25 @@ class RowTable {
 
   void free(int32_t row);  // may hold nothing
   void fill(NewRow entry);
-  void append_block(int32_t row, int32_t block_id);
+  // Entry `place` of a block table; one just past the end makes the table longer.
+  void set_block(int32_t row, int32_t group, int32_t place, int32_t block_id);
   void append_token(int32_t row, int32_t token_id);
+  // The newest token, which is an output token and not computed, is another one.
+  void replace_newest(int32_t row, int32_t token_id);
 
   RowState& live(int32_t row);
   void check_block(int32_t block_id) const;
+  // Throws unless the blocks of all tokens that the tokens [first, end) of a row see are there.
+  void check_tables(int32_t row, int32_t first, int32_t end);
 
  private:
   void check_row(int32_t row) const;
+  void check_token(int32_t row, int32_t token_id) const;
+  void check_entry(size_t group, int32_t block_id) const;
+  void check_new(const NewRow& entry) const;
+  int64_t most_blocks() const {
+    return (limits_.max_len + limits_.block_size - 1) / limits_.block_size;
+  }
 
   RowLimits limits_;
   std::vector<std::optional<RowState>> rows_;

@@ -166,6 +166,18 @@ class Draw {
   const float temperature_;
 };
 
+// Masks the tokens whose bit is not set.
+void keep_marked(float* logits, int64_t size, const uint8_t* mask) {
+  for (int64_t begin = 0; begin < size; begin += 8) {
+    const unsigned bits = mask[begin / 8];
+    if (bits == 0xff) continue;
+    const int64_t count = std::min<int64_t>(8, size - begin);
+    for (int64_t i = 0; i < count; ++i) {
+      if (((bits >> i) & 1) == 0) logits[begin + i] = -kInfinity;
+    }
+  }
+}
+
 // A bijection of 64-bit words in which every input bit moves about half of the output bits:
 // the finaliser of SplitMix64 (Steele, Lea and Flood 2014, with Stafford's constants).
 uint64_t mix(uint64_t word) {
@@ -220,10 +232,11 @@ struct RowSampler::State {
   int64_t num_prompt;
   int64_t vocab_size;
 
-  // Distinct tokens of the row in order of appearance, and how often each is in the output.
-  // Empty unless a penalty needs them.
+  // Distinct tokens of the row in order of appearance, how often each is in the output, and whether it
+  // is in the prompt. Empty unless a penalty needs them. A token that was replaced may be in neither.
   std::vector<int32_t> seen;
   std::vector<int32_t> output_counts;
+  std::vector<bool> in_prompt;
   std::unordered_map<int32_t, size_t> seen_index;
 
   bool in_vocab(int32_t token_id) const { return token_id >= 0 && token_id < vocab_size; }
@@ -248,8 +261,13 @@ struct RowSampler::State {
     if (is_new) {
       seen.push_back(token_id);
       output_counts.push_back(0);
+      in_prompt.push_back(false);
     }
-    output_counts[entry->second] += is_output ? 1 : 0;
+    if (is_output) {
+      ++output_counts[entry->second];
+    } else {
+      in_prompt[entry->second] = true;
+    }
   }
 
   void edit(float* logits, const std::vector<int32_t>& tokens) const {
@@ -296,6 +314,7 @@ struct RowSampler::State {
   // Repetition (Keskar et al. 2019) for prompt and output, the other two for the output.
   void penalise(float* logits) const {
     for (size_t i = 0; i < seen.size(); ++i) {
+      if (output_counts[i] == 0 && !in_prompt[i]) continue;
       float& logit = logits[seen[i]];
       logit = logit > 0.0f ? logit / spec.repetition_penalty : logit * spec.repetition_penalty;
       if (output_counts[i] == 0) continue;
@@ -307,7 +326,7 @@ struct RowSampler::State {
 
 RowSampler::RowSampler(SamplingSpec spec, const std::vector<int32_t>& tokens, int32_t num_prompt,
                        int64_t vocab_size)
-    : state_(new State{std::move(spec), num_prompt, vocab_size, {}, {}, {}}) {
+    : state_(new State{std::move(spec), num_prompt, vocab_size, {}, {}, {}, {}}) {
   if (!state_->has_penalties()) return;
   for (size_t i = 0; i < tokens.size(); ++i) {
     state_->note(tokens[i], static_cast<int64_t>(i) >= num_prompt);
@@ -324,16 +343,25 @@ void RowSampler::append(int32_t token) {
   if (state_->has_penalties()) state_->note(token, true);
 }
 
+void RowSampler::replace(int32_t token, int32_t other) {
+  if (!state_->has_penalties()) return;
+  const auto entry = state_->seen_index.find(token);
+  if (entry != state_->seen_index.end()) --state_->output_counts[entry->second];
+  state_->note(other, true);
+}
+
 int32_t RowSampler::sample(const KernelTable& kernels, float* logits,
-                           const std::vector<int32_t>& tokens, TokenLogprobs* logprobs) {
+                           const std::vector<int32_t>& tokens, TokenLogprobs* logprobs,
+                           const uint8_t* mask) {
   const SamplingSpec& spec = state_->spec;
   const int64_t size = state_->vocab_size;
   const bool wants_logprobs = logprobs != nullptr && spec.num_logprobs >= 0;
 
   Peak peak = find_peak(logits, size);  // before any mask could hide a NaN
   std::vector<float> raw;
-  if (state_->edits_logits(tokens)) {
+  if (mask != nullptr || state_->edits_logits(tokens)) {
     if (wants_logprobs) raw.assign(logits, logits + size);
+    if (mask != nullptr) keep_marked(logits, size, mask);
     state_->edit(logits, tokens);
     peak = find_peak(logits, size);
   }

@@ -53,13 +53,17 @@ class RowSampler {
   const SamplingSpec& spec() const;
 
   // Draw the token after `tokens`; its position is tokens.size(). `logits` [vocab_size] is scratch
-  // afterwards. Fills `logprobs` when the spec asks. Throws std::runtime_error when no finite logit is
-  // left or a logit is NaN.
+  // afterwards. Fills `logprobs` when the spec asks. `mask`, unless null: the tokens that may be drawn,
+  // token i is bit i % 8 of byte i / 8. Throws std::runtime_error when no finite logit is left or a logit
+  // is NaN.
   int32_t sample(const KernelTable& kernels, float* logits, const std::vector<int32_t>& tokens,
-                 TokenLogprobs* logprobs);
+                 TokenLogprobs* logprobs, const uint8_t* mask = nullptr);
 
   // Note a token that was appended to the row.
   void append(int32_t token);
+
+  // Note that the token appended last, `token`, became `other`.
+  void replace(int32_t token, int32_t other);
 
  private:
   struct State;

@@ -14,85 +14,167 @@ void require(bool condition, const std::string& what) {
 
 std::string row_name(int32_t row) { return "row " + std::to_string(row) + ": "; }
 
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
 }  // namespace
 
-Session::Session(std::shared_ptr<Forward> forward, int64_t max_rows, int64_t max_len)
+Session::Session(std::shared_ptr<Forward> forward, std::shared_ptr<HostPool> host,
+                 int64_t max_rows, int64_t max_len)
     : forward_(std::move(forward)),
+      host_(std::move(host)),
       rows_({max_rows, max_len, forward_->program().logits().width, forward_->kv().num_blocks(),
-             forward_->kv().block_size()}) {
+             forward_->kv().block_size(), forward_->windows()}) {
+  require(host_ == nullptr || host_->slot_bytes() >= forward_->kv().block_bytes(),
+          "a KV block does not fit a host slot");
   in_step_.resize(static_cast<size_t>(max_rows));
+  sampled_tokens_.resize(static_cast<size_t>(max_rows));
+  group_rows_.resize(forward_->windows().size());
 }
 
 StepOutput Session::step(StepInput input) {
-  const auto start = std::chrono::steady_clock::now();
+  const Clock::time_point start = Clock::now();
   const std::unique_lock<std::mutex> only(stepping_, std::try_to_lock);
   if (!only.owns_lock()) throw std::logic_error("a step of this session is running already");
   update_rows(input);
-  check_copies(input);
-  require(input.rows.size() == input.num_tokens.size() &&
-              input.rows.size() == input.samples.size(),
-          "rows, num_tokens and samples must be equally long");
-  token_ids_.clear();
-  positions_.clear();
-  batch_rows_.clear();
-  wanted_tokens_.clear();
-  wanted_.clear();
-  std::fill(in_step_.begin(), in_step_.end(), false);
+  check_moves(input);
+  make_batch(input);
+  const double swap_seconds = compute(input);
   for (size_t i = 0; i < input.rows.size(); ++i) {
-    add_to_batch(input.rows[i], input.num_tokens[i], input.samples[i]);
-  }
-  compute(input);
-  for (size_t i = 0; i < input.rows.size(); ++i) {
-    rows_.live(input.rows[i]).num_computed += input.num_tokens[i];
+    RowState& state = rows_.live(input.rows[i]);
+    state.num_computed += input.num_tokens[i];
+    state.twin_row = -1;
   }
   StepOutput output = collect();
-  output.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  output.swap_seconds = swap_seconds;
+  output.seconds = seconds_since(start);
   return output;
 }
 
 void Session::update_rows(StepInput& input) {
   for (const int32_t row : input.freed_rows) rows_.free(row);
   for (NewRow& entry : input.new_rows) rows_.fill(std::move(entry));
-  require(input.appended_rows.size() == input.appended_block_ids.size(),
-          "appended_rows and appended_block_ids must be equally long");
-  for (size_t i = 0; i < input.appended_rows.size(); ++i) {
-    rows_.append_block(input.appended_rows[i], input.appended_block_ids[i]);
+  require(input.table_rows.size() == input.table_groups.size() &&
+              input.table_rows.size() == input.table_places.size() &&
+              input.table_rows.size() == input.table_block_ids.size(),
+          "table_rows, table_groups, table_places and table_block_ids must be equally long");
+  for (size_t i = 0; i < input.table_rows.size(); ++i) {
+    rows_.set_block(input.table_rows[i], input.table_groups[i], input.table_places[i],
+                    input.table_block_ids[i]);
+  }
+  require(input.replaced_rows.size() == input.replaced_token_ids.size(),
+          "replaced_rows and replaced_token_ids must be equally long");
+  for (size_t i = 0; i < input.replaced_rows.size(); ++i) {
+    rows_.replace_newest(input.replaced_rows[i], input.replaced_token_ids[i]);
   }
 }
 
-void Session::check_copies(const StepInput& input) const {
+void Session::check_moves(const StepInput& input) const {
+  require(input.swap_out_from.size() == input.swap_out_to.size(),
+          "swap_out_from and swap_out_to must be equally long");
+  require(input.swap_in_from.size() == input.swap_in_to.size(),
+          "swap_in_from and swap_in_to must be equally long");
   require(input.copy_from.size() == input.copy_to.size(),
           "copy_from and copy_to must be equally long");
-  for (const std::vector<int32_t>* blocks : {&input.copy_from, &input.copy_to}) {
+  for (const std::vector<int32_t>* blocks :
+       {&input.swap_out_from, &input.swap_in_to, &input.copy_from, &input.copy_to}) {
     for (const int32_t block_id : *blocks) rows_.check_block(block_id);
+  }
+  const int64_t num_slots = host_ == nullptr ? 0 : host_->num_slots();
+  for (const std::vector<int32_t>* slots : {&input.swap_out_to, &input.swap_in_from}) {
+    for (const int32_t slot : *slots) {
+      require(slot >= 0 && slot < num_slots, "host slot " + std::to_string(slot) + ": there are " +
+                                                 std::to_string(num_slots) + " slots");
+    }
+  }
+}
+
+void Session::make_batch(const StepInput& input) {
+  require(input.rows.size() == input.num_tokens.size() &&
+              input.rows.size() == input.samples.size(),
+          "rows, num_tokens and samples must be equally long");
+  token_ids_.clear();
+  positions_.clear();
+  for (std::vector<BatchRow>& rows : group_rows_) rows.clear();
+  batch_rows_.clear();
+  wanted_tokens_.clear();
+  wanted_.clear();
+  std::fill(in_step_.begin(), in_step_.end(), false);
+  std::fill(sampled_tokens_.begin(), sampled_tokens_.end(), -1);
+  for (size_t i = 0; i < input.rows.size(); ++i) {
+    const int32_t row = input.rows[i];
+    const bool is_fork = rows_.live(row).twin_row >= 0;
+    require(!in_step_[static_cast<size_t>(row)], row_name(row) + "is listed twice");
+    in_step_[static_cast<size_t>(row)] = true;
+    if (is_fork) {
+      add_fork(row, input.num_tokens[i], input.samples[i]);
+    } else {
+      add_to_batch(row, input.num_tokens[i], input.samples[i]);
+    }
+  }
+  for (const NewRow& entry : input.new_rows) {
+    require(entry.twin_row < 0 || in_step_[static_cast<size_t>(entry.row)],
+            row_name(entry.row) + "a fork takes part in its first step");
+  }
+  set_masks(input);
+  for (const std::vector<BatchRow>& rows : group_rows_) {
+    batch_rows_.insert(batch_rows_.end(), rows.begin(), rows.end());
+  }
+}
+
+void Session::set_masks(const StepInput& input) {
+  require(input.mask_rows.size() == input.masks.size(),
+          "mask_rows and masks must be equally long");
+  for (size_t i = 0; i < input.masks.size(); ++i) {
+    const int32_t row = input.mask_rows[i];
+    const auto wanted = std::find_if(wanted_.begin(), wanted_.end(), [&](const Wanted& entry) {
+      return entry.samples && entry.row == row;
+    });
+    require(wanted != wanted_.end(), row_name(row) + "has a mask and does not sample");
+    require(input.masks[i].num_bytes * 8 >= rows_.limits().vocab_size,
+            row_name(row) + "its mask is shorter than the vocabulary");
+    wanted->mask = input.masks[i].bits;
   }
 }
 
 void Session::add_to_batch(int32_t row, int32_t num_tokens, bool samples) {
   const RowState& state = rows_.live(row);
-  require(!in_step_[static_cast<size_t>(row)], row_name(row) + "is listed twice");
-  in_step_[static_cast<size_t>(row)] = true;
   const int32_t first = state.num_computed;
   require(num_tokens >= 1 && num_tokens <= state.num_known() - first,
           row_name(row) + std::to_string(num_tokens) + " tokens to compute, but " +
               std::to_string(state.num_known() - first) + " are known and not computed");
   require(samples == (first + num_tokens == state.num_known()),
           row_name(row) + "samples exactly when all its known tokens are computed");
-  const int64_t capacity =
-      static_cast<int64_t>(state.block_table.size()) * rows_.limits().block_size;
-  require(first + num_tokens <= capacity, row_name(row) + "its block table is too short");
+  rows_.check_tables(row, first, first + num_tokens);
   const int64_t total = static_cast<int64_t>(token_ids_.size()) + num_tokens;
   require(total <= forward_->program().capacity(Rows::Tokens),
           "the step has more than " + std::to_string(forward_->program().capacity(Rows::Tokens)) + " tokens");
 
-  batch_rows_.push_back({static_cast<int32_t>(token_ids_.size()), num_tokens, first,
-                         state.block_table.data()});
+  const int32_t first_token = static_cast<int32_t>(token_ids_.size());
+  for (size_t group = 0; group < group_rows_.size(); ++group) {
+    group_rows_[group].push_back({first_token, num_tokens, first,
+                                  state.block_tables[group].data()});
+  }
   want(row, first, num_tokens, samples);
   for (int32_t position = first; position < first + num_tokens; ++position) {
     token_ids_.push_back(state.token_ids[static_cast<size_t>(position)]);
     positions_.push_back(position);
   }
+  if (samples) sampled_tokens_[static_cast<size_t>(row)] = first_token + num_tokens - 1;
+}
+
+// A fork in its first step computes nothing: the logits of its twin's last token are made once more.
+void Session::add_fork(int32_t row, int32_t num_tokens, bool samples) {
+  const RowState& state = rows_.live(row);
+  const RowState& twin = rows_.live(state.twin_row);
+  const int32_t token = sampled_tokens_[static_cast<size_t>(state.twin_row)];
+  require(num_tokens == 0 && samples, row_name(row) + "a fork computes nothing and samples");
+  require(token >= 0, row_name(row) + "its twin does not sample in this step, or comes later");
+  require(twin.token_ids == state.token_ids, row_name(row) + "its tokens are not its twin's");
+  add_wanted(row, state.num_known() - 1, token, true);
 }
 
 // Logits are wanted where a token is drawn, and where a known prompt token is to be scored: those of
@@ -101,40 +183,57 @@ void Session::want(int32_t row, int32_t first_position, int32_t num_tokens, bool
   const RowState& state = rows_.live(row);
   const int32_t first_token = static_cast<int32_t>(token_ids_.size());
   const int32_t end = first_position + num_tokens;
-  const auto add = [&](int32_t position, bool draws) {
-    Wanted wanted;
-    wanted.row = row;
-    wanted.position = position;
-    wanted.samples = draws;
-    wanted_tokens_.push_back(first_token + position - first_position);
-    wanted_.push_back(std::move(wanted));
-  };
   if (state.sampler.spec().num_prompt_logprobs >= 0) {
     const int32_t end_scored = std::min(end, state.num_prompt - 1);
     for (int32_t position = first_position; position < end_scored; ++position) {
-      add(position, false);
+      add_wanted(row, position, first_token + position - first_position, false);
     }
   }
-  if (samples) add(end - 1, true);
+  if (samples) add_wanted(row, end - 1, first_token + num_tokens - 1, true);
 }
 
-void Session::compute(const StepInput& input) {
+void Session::add_wanted(int32_t row, int32_t position, int32_t token, bool samples) {
+  Wanted wanted;
+  wanted.row = row;
+  wanted.position = position;
+  wanted.samples = samples;
+  wanted_tokens_.push_back(token);
+  wanted_.push_back(std::move(wanted));
+}
+
+StepBatch Session::batch() const {
   StepBatch batch{};
   batch.num_tokens = static_cast<int32_t>(token_ids_.size());
   batch.token_ids = token_ids_.data();
   batch.positions = positions_.data();
-  batch.num_rows = static_cast<int32_t>(batch_rows_.size());
+  batch.num_rows = static_cast<int32_t>(group_rows_.empty() ? 0 : group_rows_.front().size());
   batch.rows = batch_rows_.data();
   batch.num_wanted = static_cast<int32_t>(wanted_tokens_.size());
   batch.wanted = wanted_tokens_.data();
-  if (batch.num_tokens == 0 && input.copy_from.empty()) return;
+  return batch;
+}
+
+// Returns the seconds that swaps took.
+double Session::compute(const StepInput& input) {
+  const StepBatch batch = this->batch();
+  const bool swaps = !input.swap_out_from.empty() || !input.swap_in_from.empty();
+  const bool copies = !input.copy_from.empty();
+  if (batch.num_tokens == 0 && !swaps && !copies) return 0.0;
 
   const int64_t num_wanted = batch.num_wanted;
   const int64_t slice_rows = forward_->program().capacity(Rows::Wanted);
   ThreadPool& threads = forward_->threads();
+  const Clock::time_point start = Clock::now();
+  double swap_seconds = 0.0;
   threads.run([&](int thread) {
-    if (!input.copy_from.empty()) {
-      copy_blocks(input, thread);
+    const Share part = own_part_of_blocks(thread);
+    if (swaps) {
+      swap_blocks(input, part);
+      threads.barrier();
+      if (thread == 0) swap_seconds = seconds_since(start);
+    }
+    if (copies) {
+      copy_blocks(input, part);
       threads.barrier();
     }
     if (batch.num_tokens == 0) return;
@@ -147,17 +246,32 @@ void Session::compute(const StepInput& input) {
       judge_slice(slice);
     }
   });
+  return swap_seconds;
 }
 
-// Copies follow one another in plan order (one may read what another wrote), so threads share layers.
-void Session::copy_blocks(const StepInput& input, int thread) {
+// A move may read what an earlier one wrote, so every thread makes all moves in plan order, each thread
+// for bytes of its own: the same ones of every block.
+Share Session::own_part_of_blocks(int thread) const {
+  constexpr int64_t kLine = 64;
+  const int64_t bytes = forward_->kv().block_bytes();
+  const Share lines =
+      share_of((bytes + kLine - 1) / kLine, thread, forward_->threads().num_threads());
+  return {lines.begin * kLine, std::min(lines.end * kLine, bytes)};
+}
+
+void Session::swap_blocks(const StepInput& input, const Share& part) const {
   const KvPool& kv = forward_->kv();
-  const Share layers = share_of(static_cast<int64_t>(kv.shapes().size()), thread,
-                                forward_->threads().num_threads());
-  for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
-    for (size_t i = 0; i < input.copy_from.size(); ++i) {
-      kv.copy_block(layer, input.copy_from[i], input.copy_to[i]);
-    }
+  for (size_t i = 0; i < input.swap_out_from.size(); ++i) {
+    kv.read_block(input.swap_out_from[i], part, host_->slot(input.swap_out_to[i]));
+  }
+  for (size_t i = 0; i < input.swap_in_from.size(); ++i) {
+    kv.write_block(input.swap_in_to[i], part, host_->slot(input.swap_in_from[i]));
+  }
+}
+
+void Session::copy_blocks(const StepInput& input, const Share& part) const {
+  for (size_t i = 0; i < input.copy_from.size(); ++i) {
+    forward_->kv().copy_block(input.copy_from[i], input.copy_to[i], part);
   }
 }
 
@@ -177,7 +291,8 @@ void Session::judge(Wanted& wanted, float* logits) {
     const SamplingSpec& spec = state.sampler.spec();
     if (wanted.samples) {
       wanted.has_logprobs = spec.num_logprobs >= 0;
-      wanted.token_id = state.sampler.sample(kernels, logits, state.token_ids, &wanted.logprobs);
+      wanted.token_id = state.sampler.sample(kernels, logits, state.token_ids, &wanted.logprobs,
+                                              wanted.mask);
       return;
     }
     wanted.has_logprobs = true;

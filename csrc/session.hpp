@@ -13,19 +13,30 @@
 
 #include "batch.hpp"
 #include "forward.hpp"
+#include "host_pool.hpp"
 #include "rows.hpp"
 #include "sampler.hpp"
 
 namespace octavo {
 
+// The tokens that a row may draw; the bytes belong to the caller.
+struct TokenMask {
+  const uint8_t* bits;
+  int64_t num_bytes;
+};
+
 // The lists of StepPlan in contracts/step.py.
 struct StepInput {
   std::vector<int32_t> freed_rows;
   std::vector<NewRow> new_rows;
-  std::vector<int32_t> appended_rows, appended_block_ids;
+  std::vector<int32_t> table_rows, table_groups, table_places, table_block_ids;
+  std::vector<int32_t> replaced_rows, replaced_token_ids;
+  std::vector<int32_t> swap_out_from, swap_out_to, swap_in_from, swap_in_to;
   std::vector<int32_t> copy_from, copy_to;
   std::vector<int32_t> rows, num_tokens;
   std::vector<bool> samples;
+  std::vector<int32_t> mask_rows;
+  std::vector<TokenMask> masks;
 };
 
 struct RowLogprobs {
@@ -44,13 +55,16 @@ struct StepOutput {
   std::vector<RowLogprobs> prompt_logprobs;  // in order of rows and positions
   std::vector<RowError> errors;              // such a row has a meaningless token in `sampled`
   double seconds = 0.0;                      // from entry to return
+  double swap_seconds = 0.0;                 // of them, for swaps
 };
 
 class Session {
  public:
   // max_rows sequences of at most max_len tokens; the step's tokens and the vocabulary are limited by
-  // the program.
-  Session(std::shared_ptr<Forward> forward, int64_t max_rows, int64_t max_len);
+  // the program. `host` is where blocks are swapped to; null: nowhere. Throws std::invalid_argument when
+  // a block does not fit a slot.
+  Session(std::shared_ptr<Forward> forward, std::shared_ptr<HostPool> host, int64_t max_rows,
+          int64_t max_len);
 
   // Not to be called by two threads at once (throws std::logic_error).
   StepOutput step(StepInput input);
@@ -61,6 +75,7 @@ class Session {
     int32_t row;
     int32_t position;     // of the token whose logits these are
     bool samples;         // draw the next token, or score the known one at position + 1
+    const uint8_t* mask = nullptr;
     // Results.
     int32_t token_id = 0;
     bool has_logprobs = false;
@@ -69,25 +84,35 @@ class Session {
   };
 
   void update_rows(StepInput& input);
-  void check_copies(const StepInput& input) const;
+  void check_moves(const StepInput& input) const;
+  void make_batch(const StepInput& input);
   void add_to_batch(int32_t row, int32_t num_tokens, bool samples);
+  void add_fork(int32_t row, int32_t num_tokens, bool samples);
   void want(int32_t row, int32_t first_position, int32_t num_tokens, bool samples);
-  void compute(const StepInput& input);
-  void copy_blocks(const StepInput& input, int thread);
+  void set_masks(const StepInput& input);
+  void add_wanted(int32_t row, int32_t position, int32_t token, bool samples);
+  StepBatch batch() const;
+  double compute(const StepInput& input);
+  Share own_part_of_blocks(int thread) const;
+  void swap_blocks(const StepInput& input, const Share& part) const;
+  void copy_blocks(const StepInput& input, const Share& part) const;
   void judge_slice(const Share& slice);
   void judge(Wanted& wanted, float* logits);
   StepOutput collect();
 
   std::shared_ptr<Forward> forward_;
+  std::shared_ptr<HostPool> host_;
   RowTable rows_;
   std::mutex stepping_;
 
   // The step in progress.
   std::vector<int32_t> token_ids_, positions_;
-  std::vector<BatchRow> batch_rows_;
+  std::vector<std::vector<BatchRow>> group_rows_;  // of each KV group
+  std::vector<BatchRow> batch_rows_;    // all of them, group after group
   std::vector<int32_t> wanted_tokens_;  // parallel to wanted_
   std::vector<Wanted> wanted_;
   std::vector<bool> in_step_;           // by row
+  std::vector<int32_t> sampled_tokens_; // by row that samples: its last token, an index; others: -1
 };
 
 }  // namespace octavo

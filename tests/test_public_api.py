@@ -11,8 +11,12 @@ import octavo
 
 PUBLIC = {
     "AsyncLLM",
+    "BeamSearchOutput",
+    "BeamSearchParams",
+    "BeamSearchSequence",
     "CompletionOutput",
     "ConfigError",
+    "DeadlineExceededError",
     "EngineConfig",
     "EngineDeadError",
     "InvalidRequestError",
@@ -25,6 +29,7 @@ PUBLIC = {
     "RequestMetrics",
     "RequestOutput",
     "RequestOutputKind",
+    "StructuredOutputsParams",
     "SamplingParams",
     "TextPrompt",
     "TokensPrompt",

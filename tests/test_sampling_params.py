@@ -16,8 +16,10 @@ from octavo.sampling_params import (
     MAX_CHOICES,
     MAX_STOP_LENGTH,
     MAX_STOP_STRINGS,
+    BeamSearchParams,
     RequestOutputKind,
     SamplingParams,
+    StructuredOutputsParams,
 )
 
 NAN, INFINITE = float("nan"), float("inf")
@@ -46,6 +48,7 @@ VLLM_DEFAULTS = {
     "logit_bias": None,
     "allowed_token_ids": None,
     "bad_words": None,
+    "structured_outputs": None,
 }
 RIGHT: dict[str, list[Any]] = {
     "n": [1, 2, MAX_CHOICES],
@@ -66,6 +69,7 @@ RIGHT: dict[str, list[Any]] = {
     "logit_bias": [None, {}, {5: 1}, {"5": -100, 7: 100.0}],
     "allowed_token_ids": [None, [3]],
     "bad_words": [None, [], ["x y"]],
+    "structured_outputs": [None, StructuredOutputsParams(regex="a")],
     "ignore_eos": [True],
     "output_kind": [RequestOutputKind.DELTA],
 }
@@ -99,6 +103,7 @@ WRONG: dict[str, list[Any]] = {
     ],
     "allowed_token_ids": [[], [-1], 5, ["a"]],
     "bad_words": ["x", [""], [5], {"x": 1}],
+    "structured_outputs": [{"regex": "a"}, "a", {}],
     "ignore_eos": [1, None, "yes"],
     "detokenize": [0],
     "output_kind": [0, "DELTA", None],
@@ -246,6 +251,60 @@ def test_from_optional_takes_none_as_not_given() -> None:
     assert SamplingParams.from_optional(max_tokens=None).max_tokens is None
     assert SamplingParams.from_optional({"max_tokens": 99}, max_tokens=None).max_tokens == 99
     assert SamplingParams.from_optional().max_tokens == 16
+
+
+# ---- beam search
+
+
+def test_beam_search_parameters_have_vllms_names_and_order() -> None:
+    """Positional as well."""
+    assert BeamSearchParams(4, 10) == BeamSearchParams(
+        beam_width=4,
+        max_tokens=10,
+        ignore_eos=False,
+        temperature=0.0,
+        length_penalty=1.0,
+        include_stop_str_in_output=False,
+        early_stopping=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("beam_width", 0),
+        ("beam_width", 129),
+        ("beam_width", 2.0),
+        ("max_tokens", 0),
+        ("max_tokens", None),
+        ("ignore_eos", 1),
+        ("temperature", 0.5),
+        ("temperature", "cold"),
+        ("length_penalty", 10.5),
+        ("length_penalty", float("nan")),
+        ("include_stop_str_in_output", None),
+        ("early_stopping", "always"),
+        ("early_stopping", None),
+    ],
+)
+def test_a_wrong_beam_search_parameter_is_refused_by_name(name: str, value: Any) -> None:
+    """When it is made, and when it was assigned later."""
+    with pytest.raises(InvalidRequestError, match=f"^{name} must be") as caught:
+        BeamSearchParams(**({"beam_width": 2, "max_tokens": 5} | {name: value}))
+
+    assert caught.value.param == name
+    params = BeamSearchParams(2, 5)
+    setattr(params, name, value)
+    with pytest.raises(InvalidRequestError, match=f"^{name} must be"):
+        params.verify()
+
+
+@pytest.mark.parametrize("early_stopping", [True, False, "never"])
+def test_early_stopping_has_three_values(early_stopping: Any) -> None:
+    """Those of transformers."""
+    params = BeamSearchParams(2, 5, early_stopping=early_stopping)
+
+    assert params.early_stopping is early_stopping
 
 
 TEXT = st.text("a1-\u00e9", max_size=3)

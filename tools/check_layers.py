@@ -24,7 +24,7 @@ WORDS = {
     "outputs",
     "prompts",
 }
-TEXT = WORDS | {"text", "chat"}
+TEXT = WORDS | {"text", "chat", "structured"}
 # package -> what it may import besides itself
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
@@ -37,6 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "prompts": set(),
     "text": WORDS,
     "chat": WORDS | {"text"},
+    "structured": WORDS,
     "ops": {"errors", "foundation", "config"},
     "kvcache": WORDS,
     "scheduling": WORDS | {"kvcache"},
@@ -44,7 +45,8 @@ ALLOWED: dict[str, set[str]] = {
     "models": WORDS | {"ops"},
     "backends": WORDS | {"ops", "models", "weights", "_native"},
     "runner": WORDS | {"ops", "weights", "models", "backends", "_native"},
-    "executor": WORDS | {"weights", "models", "runner"},
+    "kvtier": WORDS,
+    "executor": WORDS | {"weights", "models", "runner", "kvtier"},
     "engine": TEXT | {"weights", "kvcache", "scheduling", "executor"},
     "llm": TEXT | {"engine"},
     "server": TEXT | {"engine"},
@@ -60,7 +62,7 @@ LAZY_OK = {
     "foundation/registry.py": "the registry's purpose",
     "__init__.py": "public names are resolved on first use",
 }
-LAZY_PACKAGES = {"huggingface_hub", "jinja2", "uvloop", "torch", "tokenizers"}
+LAZY_PACKAGES = {"huggingface_hub", "jinja2", "uvloop", "torch", "tokenizers", "zmq"}
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[str, int, bool]]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from octavo.engine.async_engine import AsyncLLM
     from octavo.errors import (
         ConfigError,
+        DeadlineExceededError,
         EngineDeadError,
         InvalidRequestError,
         OctavoError,
@@ -26,9 +27,21 @@ if TYPE_CHECKING:
         RequestFailedError,
     )
     from octavo.llm import LLM
-    from octavo.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
+    from octavo.outputs import (
+        BeamSearchOutput,
+        BeamSearchSequence,
+        CompletionOutput,
+        Logprob,
+        RequestMetrics,
+        RequestOutput,
+    )
     from octavo.prompts import PromptType, TextPrompt, TokensPrompt
-    from octavo.sampling_params import RequestOutputKind, SamplingParams
+    from octavo.sampling_params import (
+        BeamSearchParams,
+        RequestOutputKind,
+        SamplingParams,
+        StructuredOutputsParams,
+    )
 
 __version__: str
 
@@ -40,6 +53,10 @@ __all__ = [  # noqa: RUF022 - what most people want comes first
     "Logprob",
     "RequestMetrics",
     "RequestOutputKind",
+    "StructuredOutputsParams",
+    "BeamSearchParams",
+    "BeamSearchOutput",
+    "BeamSearchSequence",
     "PromptType",
     "TextPrompt",
     "TokensPrompt",
@@ -49,6 +66,7 @@ __all__ = [  # noqa: RUF022 - what most people want comes first
     "InvalidRequestError",
     "ConfigError",
     "RequestFailedError",
+    "DeadlineExceededError",
     "OverloadedError",
     "EngineDeadError",
     "__version__",
@@ -62,6 +80,10 @@ _HOMES = {
     "Logprob": "octavo.outputs",
     "RequestMetrics": "octavo.outputs",
     "RequestOutputKind": "octavo.sampling_params",
+    "StructuredOutputsParams": "octavo.sampling_params",
+    "BeamSearchParams": "octavo.sampling_params",
+    "BeamSearchOutput": "octavo.outputs",
+    "BeamSearchSequence": "octavo.outputs",
     "PromptType": "octavo.prompts",
     "TextPrompt": "octavo.prompts",
     "TokensPrompt": "octavo.prompts",
@@ -71,6 +93,7 @@ _HOMES = {
     "InvalidRequestError": "octavo.errors",
     "ConfigError": "octavo.errors",
     "RequestFailedError": "octavo.errors",
+    "DeadlineExceededError": "octavo.errors",
     "OverloadedError": "octavo.errors",
     "EngineDeadError": "octavo.errors",
 }

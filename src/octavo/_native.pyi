@@ -59,17 +59,45 @@ class Weights:
         """Of everything declared, whether allocated yet or not."""
 
 class KvPool:
-    """KV blocks of all layers; a layer is (num_kv_heads, head_dim)."""
+    """KV blocks of all layers; a layer is (num_kv_heads, head_dim).
+
+    Layer i of a group lies in lane i of the group's blocks. No groups: one that has all layers.
+    """
 
     def __init__(
-        self, type: int, num_blocks: int, block_size: int, layers: Sequence[tuple[int, int]]
+        self,
+        type: int,
+        num_blocks: int,
+        block_size: int,
+        layers: Sequence[tuple[int, int]],
+        groups: Sequence[Sequence[int]] = (),
     ) -> None: ...
     @property
     def num_blocks(self) -> int: ...
     @property
     def block_size(self) -> int: ...
     @staticmethod
-    def bytes_per_block(type: int, block_size: int, layers: Sequence[tuple[int, int]]) -> int: ...
+    def bytes_per_block(
+        type: int,
+        block_size: int,
+        layers: Sequence[tuple[int, int]],
+        groups: Sequence[Sequence[int]] = (),
+    ) -> int:
+        """Of one block over all lanes."""
+
+class HostPool:
+    """Slots outside the KV pool that hold whole blocks.
+
+    They lie in memory, or in a file without a name in `folder`. Raises RuntimeError when such a
+    file cannot be had.
+    """
+
+    def __init__(self, num_slots: int, slot_bytes: int, folder: str) -> None: ...
+    @property
+    def num_slots(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def slot(self, index: int) -> memoryview:
+        """The writable bytes of a slot; they keep the pool alive."""
 
 class Rows(Enum):
     """What the rows of a buffer stand for."""
@@ -200,15 +228,24 @@ class RowSampler:
         self, spec: SamplingSpec, token_ids: Sequence[int], num_prompt: int, vocab_size: int
     ) -> None: ...
     def sample(
-        self, kernels: Kernels, logits: Buffer, token_ids: Sequence[int]
+        self,
+        kernels: Kernels,
+        logits: Buffer,
+        token_ids: Sequence[int],
+        mask: bytes | None = None,
     ) -> tuple[int, TokenLogprobsTuple | None]:
         """Draw the token after `token_ids`. `logits` must be writable and is scratch afterwards.
+
+        Bit `i % 8` of byte `i // 8` of the mask says whether token `i` may be drawn.
 
         Raises RuntimeError when a logit is NaN or no token is left.
         """
 
     def append(self, token_id: int) -> None:
         """Note a token that was appended to the row."""
+
+    def replace(self, token_id: int, other_id: int) -> None:
+        """Note that the token appended last, `token_id`, became another one."""
 
 def top_logprobs(kernels: Kernels, logits: Buffer, token_id: int, count: int) -> TokenLogprobsTuple:
     """Raw log-probabilities of `token_id` and the `count` best."""
@@ -222,34 +259,49 @@ class NewRow:
         token_ids: Sequence[int],
         num_prompt_tokens: int,
         num_computed_tokens: int,
-        block_ids: Sequence[int],
+        block_ids: Sequence[Sequence[int]],
         sampling: SamplingSpec,
+        twin_row: int,
     ) -> None: ...
 
 class Session:
     """The rows of one engine and the steps over them."""
 
-    def __init__(self, forward: Forward, max_rows: int, max_len: int) -> None: ...
+    def __init__(
+        self, forward: Forward, host: HostPool | None, max_rows: int, max_len: int
+    ) -> None: ...
     def step(
         self,
         freed_rows: list[int],
         new_rows: list[NewRow],
-        appended_rows: list[int],
-        appended_block_ids: list[int],
+        table_rows: list[int],
+        table_groups: list[int],
+        table_places: list[int],
+        table_block_ids: list[int],
+        replaced_rows: list[int],
+        replaced_token_ids: list[int],
+        swap_out_from: list[int],
+        swap_out_to: list[int],
+        swap_in_from: list[int],
+        swap_in_to: list[int],
         copy_from: list[int],
         copy_to: list[int],
         rows: list[int],
         num_tokens: list[int],
         samples: list[bool],
+        mask_rows: list[int],
+        masks: list[bytes],
     ) -> tuple[
         list[int],
         list[tuple[int, TokenLogprobsTuple]],
         list[tuple[int, TokenLogprobsTuple]],
         list[tuple[int, str]],
         float,
+        float,
     ]:
         """Run one step without the GIL.
 
-        Returns sampled ids, logprobs by row, prompt logprobs by row, errors by row, and seconds.
+        Returns sampled ids, logprobs by row, prompt logprobs by row, errors by row, seconds, and
+        those of them that swaps took.
         Raises ValueError when the plan contradicts the rows; nothing was computed then.
         """

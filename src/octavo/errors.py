@@ -12,6 +12,7 @@
     |  `- UnsupportedModelError architecture, quantisation or type that we lack; lists what we have
     |- DownloadError            a model could not be fetched
     |- RequestFailedError       one request failed inside the engine; the others go on: HTTP 500
+    |- DeadlineExceededError    a request's `timeout` passed before its first token: HTTP 408
     |- OverloadedError          the queue is full: HTTP 429, or the server drains: HTTP 503
     `- EngineDeadError          the engine loop ended, nothing can be served: HTTP 503
 
@@ -71,6 +72,10 @@ class DownloadError(OctavoError):
 
 class RequestFailedError(OctavoError):
     """One request failed inside the engine. Its neighbours were not touched."""
+
+
+class DeadlineExceededError(OctavoError):
+    """A request with a `timeout` ended without a token, because it could not be met."""
 
 
 class OverloadedError(OctavoError):

@@ -9,19 +9,21 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeGuard, Unpack, cast
 
 from octavo.chat.template import ChatTemplate
 from octavo.config.engine import EngineConfig
 from octavo.config.keywords import LLMOptions, engine_config
+from octavo.contracts.request import BeamSpec
+from octavo.engine.beam_search import beam_search_output, beam_spec, text_params
 from octavo.engine.build import Engine, build_engine
 from octavo.engine.sync_engine import Job, SyncEngine
 from octavo.errors import InvalidRequestError
 from octavo.foundation.clock import Clock, SystemClock
-from octavo.outputs import RequestOutput
+from octavo.outputs import BeamSearchOutput, RequestOutput
 from octavo.prompts import PromptType, TokensPrompt
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import BeamSearchParams, SamplingParams
 from octavo.text.tokenizer import Tokenizer
 
 Conversation: TypeAlias = Sequence[Mapping[str, Any]]
@@ -71,19 +73,49 @@ class LLM:
         use_tqdm: bool = True,
         lora_request: None = None,
         priority: int | Sequence[int] | None = None,
+        timeout: float | Sequence[float | None] | None = None,
     ) -> list[RequestOutput]:
         """Answer one or many prompts; the outputs come in the order of the prompts.
 
         `sampling_params`: one for all, one per prompt, or None for the model's defaults. `use_tqdm`
         shows a progress line on stderr. An answer that failed inside the engine has the finish
-        reason "error".
+        reason "error"; one that took longer than `timeout` seconds from this call on ends as it is,
+        with the finish reason "abort" and the stop reason "timeout".
 
         Raises InvalidRequestError before anything starts if any prompt or parameter is wrong; with
         several prompts the message names the index.
         """
         _refuse_lora(lora_request)
         several = [prompts] if _is_one(prompts) else cast(Sequence[PromptType], prompts)
-        return self._answer(several, sampling_params, priority, use_tqdm)
+        return self._answer(several, sampling_params, priority, timeout, use_tqdm)
+
+    def beam_search(
+        self,
+        prompts: PromptType | Sequence[PromptType],
+        params: BeamSearchParams,
+        lora_request: None = None,
+        use_tqdm: bool = False,
+        concurrency_limit: int | None = None,
+        *,
+        timeout: float | Sequence[float | None] | None = None,
+    ) -> list[BeamSearchOutput]:
+        """The `params.beam_width` likeliest answers to each prompt, the best first.
+
+        At most `concurrency_limit` prompts are searched at a time; None leaves it to the scheduler.
+        `timeout` as in `generate`. Raises as `generate` does.
+        """
+        _refuse_lora(lora_request)
+        beam = beam_spec(params)
+        sampling = text_params(params, self.llm_engine.engine.intake.limits.max_logprobs)
+        several = [prompts] if _is_one(prompts) else cast(Sequence[PromptType], prompts)
+        jobs = self._jobs(several, sampling, None, timeout, beam)
+        at_once = _checked_limit(concurrency_limit) or max(1, len(jobs))
+        outputs: list[RequestOutput] = []
+        for begin in range(0, len(jobs), at_once):
+            group = jobs[begin : begin + at_once]
+            outputs += self.llm_engine.run(group, shows_progress=use_tqdm)
+        tokenizer = self.get_tokenizer()
+        return [beam_search_output(output, params, tokenizer) for output in outputs]
 
     def chat(  # noqa: PLR0913 - vLLM's signature
         self,
@@ -99,6 +131,7 @@ class LLM:
         tools: Sequence[Mapping[str, Any]] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         priority: int | Sequence[int] | None = None,
+        timeout: float | Sequence[float | None] | None = None,
     ) -> list[RequestOutput]:
         """Answer one or many conversations, each a list of messages as OpenAI's API has them.
 
@@ -123,7 +156,7 @@ class LLM:
                 )
                 ids = self.get_tokenizer().encode(text, add_special_tokens=False, param="messages")
                 prompts.append(TokensPrompt(prompt_token_ids=ids, prompt=text))
-        return self._answer(prompts, sampling_params, priority, use_tqdm)
+        return self._answer(prompts, sampling_params, priority, timeout, use_tqdm)
 
     def get_tokenizer(self) -> Tokenizer:
         """The tokenizer of the model."""
@@ -133,9 +166,12 @@ class LLM:
         """What the model's generation_config.json asks for; a new object each time."""
         return SamplingParams.from_optional(self.llm_engine.engine.default_sampling)
 
-    def reset_prefix_cache(self) -> bool:
-        """Forget all cached blocks; False, and nothing happens, while any request runs."""
-        return self.llm_engine.engine.core.reset_prefix_cache()
+    def reset_prefix_cache(self, *, reset_external: bool = False) -> bool:
+        """Forget all cached blocks; False, and nothing happens, while any request runs.
+
+        `reset_external` also clears the folder of `kv_offload_dir`.
+        """
+        return self.llm_engine.engine.core.reset_prefix_cache(reset_external=reset_external)
 
     def shutdown(self) -> None:
         """Give threads and memory back. May be called twice."""
@@ -159,17 +195,36 @@ class LLM:
         prompts: Sequence[PromptType],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None,
         priority: int | Sequence[int] | None,
+        timeout: float | Sequence[float | None] | None,
         use_tqdm: bool,
     ) -> list[RequestOutput]:
         if sampling_params is None:
             sampling_params = self.get_default_sampling_params()
-        params = _one_each(sampling_params, SamplingParams, len(prompts), "sampling_params")
-        priorities = _one_each(0 if priority is None else priority, int, len(prompts), "priority")
-        jobs: list[Job] = []
-        for prompt, own_params, own_priority in zip(prompts, params, priorities, strict=True):
-            with _naming(len(jobs), len(prompts), "prompt"):
-                jobs.append(self.llm_engine.check(prompt, own_params, priority=own_priority))
+        jobs = self._jobs(prompts, sampling_params, priority, timeout)
         return self.llm_engine.run(jobs, shows_progress=use_tqdm)
+
+    def _jobs(
+        self,
+        prompts: Sequence[PromptType],
+        sampling_params: SamplingParams | Sequence[SamplingParams],
+        priority: int | Sequence[int] | None,
+        timeout: float | Sequence[float | None] | None,
+        beam: BeamSpec | None = None,
+    ) -> list[Job]:
+        """Check everything; nothing has started if something is wrong."""
+        count = len(prompts)
+        params = _one_each(sampling_params, SamplingParams, count, "sampling_params")
+        priorities = _one_each(0 if priority is None else priority, int, count, "priority")
+        timeouts = _one_each(timeout, (float, int, NoneType), count, "timeout")
+        jobs: list[Job] = []
+        for own in zip(prompts, params, priorities, timeouts, strict=True):
+            prompt, own_params, own_priority, own_timeout = own
+            with _naming(len(jobs), count, "prompt"):
+                job = self.llm_engine.check(
+                    prompt, own_params, priority=own_priority, timeout=own_timeout, beam=beam
+                )
+                jobs.append(job)
+        return jobs
 
     def _template(
         self, source: str | None, content_format: Literal["auto", "string", "openai"]
@@ -216,20 +271,32 @@ def _is_one(prompts: Any) -> TypeGuard[PromptType]:
     return bool(prompts) and not isinstance(prompts[0], str | dict | Sequence)
 
 
-def _one_each(given: Any, kind: type[Any], count: int, name: str) -> Sequence[Any]:
-    """One value for each prompt."""
+def _one_each(
+    given: Any, kind: type[Any] | tuple[type[Any], ...], count: int, name: str
+) -> Sequence[Any]:
+    """One value for each prompt. The first of several kinds names them all."""
     if isinstance(given, kind):
         return [given] * count
+    wanted = (kind[0] if isinstance(kind, tuple) else kind).__name__
     if isinstance(given, str | bytes) or not isinstance(given, Sequence):
-        message = f"{name} must be a {kind.__name__} or a list of them, got {type(given).__name__}"
+        message = f"{name} must be a {wanted} or a list of them, got {type(given).__name__}"
         raise InvalidRequestError(message, param=name)
     if len(given) != count:
         raise InvalidRequestError(f"{len(given)} {name} for {count} prompts", param=name)
     for place, value in enumerate(given):
         if not isinstance(value, kind):
-            message = f"{name}[{place}] must be a {kind.__name__}, got {type(value).__name__}"
+            message = f"{name}[{place}] must be a {wanted}, got {type(value).__name__}"
             raise InvalidRequestError(message, param=name)
     return given
+
+
+def _checked_limit(limit: int | None) -> int | None:
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise InvalidRequestError(
+            f"concurrency_limit must be a whole number of at least 1, or None, got {limit!r}",
+            param="concurrency_limit",
+        )
+    return limit
 
 
 def _refuse_lora(lora_request: object) -> None:

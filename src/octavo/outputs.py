@@ -16,6 +16,8 @@ from octavo.contracts.delta import FinishReason
 from octavo.contracts.step import TokenLogprobs
 
 __all__ = [
+    "BeamSearchOutput",
+    "BeamSearchSequence",
     "CompletionOutput",
     "FinishReason",
     "Logprob",
@@ -96,6 +98,8 @@ class RequestMetrics:
     first_token_s: float | None = None
     last_token_s: float | None = None
     num_generation_tokens: int = 0  # over all choices
+    num_preemptions: int = 0  # how often a choice yielded its place, and
+    num_swaps: int = 0  # how often of these its blocks were kept instead of computed again
 
 
 @dataclass(slots=True)
@@ -129,3 +133,23 @@ class RequestOutput:
     num_cached_tokens: int | None = (
         None  # prompt tokens taken from the prefix cache; None until known
     )
+    abort_reason: str | None = None  # why the engine ended it early, where it did
+
+
+@dataclass(slots=True)
+class BeamSearchSequence:
+    """One answer of a beam search."""
+
+    tokens: list[int]  # prompt and answer; the end token only if it was asked for
+    logprobs: LogprobList  # parallel to the generated tokens, an end token included
+    cum_logprob: float = 0.0  # sum over the generated tokens
+    text: str | None = None  # of all `tokens`, special ones included
+    finish_reason: FinishReason | None = None
+    stop_reason: int | str | None = None  # the end token
+
+
+@dataclass(slots=True)
+class BeamSearchOutput:
+    """The answers to one prompt, the best first."""
+
+    sequences: list[BeamSearchSequence]

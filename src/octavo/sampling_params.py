@@ -1,4 +1,4 @@
-"""SamplingParams: what one request may ask, and every check of it that needs no model.
+"""SamplingParams, BeamSearchParams: what one request may ask, and all checks that need no model.
 
 Owns names, defaults and ranges (vLLM's). Does not know the vocabulary or the context length: those
 checks, and the translation into `SamplingSpec`, are in `engine/intake.py`.
@@ -13,7 +13,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from enum import Enum
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from octavo.errors import InvalidRequestError
 
@@ -26,11 +26,12 @@ MAX_BAD_WORDS = 256
 MAX_STOP_TOKENS = 1024
 REPETITION_RANGE = (1e-6, 1e6)  # logits are divided or multiplied by it and must stay finite
 SEED_RANGE = (-(2**63), 2**64 - 1)  # signed or unsigned 64 bits
+LENGTH_PENALTY_RANGE = (-10.0, 10.0)  # an exponent of the answer's length, which must stay finite
 
 REMOVED = {
     "best_of": "ask for n choices and pick one",
-    "use_beam_search": "beam search is not offered",
-    "guided_decoding": "it is called structured_outputs",
+    "use_beam_search": "call beam_search with BeamSearchParams",
+    "guided_decoding": "use structured_outputs=StructuredOutputsParams(...)",
     "logits_processors": "use logit_bias, allowed_token_ids or bad_words",
     "truncate_prompt_tokens": "cut the prompt before the call",
 }
@@ -42,6 +43,64 @@ class RequestOutputKind(Enum):
     CUMULATIVE = 0  # everything so far
     DELTA = 1  # what is new since the output before
     FINAL_ONLY = 2  # one output, at the end
+
+
+@dataclass(slots=True, kw_only=True)
+class StructuredOutputsParams:
+    """What a whole answer must look like: exactly one of the fields. Names are vLLM's.
+
+    Raises InvalidRequestError (a ValueError) that names the field.
+    """
+
+    json: str | dict[str, Any] | None = None  # a JSON schema, or its text
+    regex: str | None = None
+    choice: list[str] | None = None  # one of these texts
+    grammar: str | None = None  # Lark, or EBNF as GBNF has it
+    json_object: bool | None = None  # True: any JSON object
+    structural_tag: str | dict[str, Any] | None = None  # free text with parts that fit schemas
+
+    def __post_init__(self) -> None:
+        self.verify()
+
+    @property
+    def kind(self) -> str:
+        """The name of the field that is set."""
+        [name] = self._given()
+        return name
+
+    def verify(self) -> None:
+        """Check that one kind is asked for, and the types of the fields."""
+        for name, kinds in STRUCTURED_KINDS.items():
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kinds):
+                names = " or ".join(_KIND_NAMES[kind] for kind in kinds)
+                raise _wrong(f"structured_outputs.{name}", f"must be {names}", value)
+        given = self._given()
+        if len(given) != 1:
+            message = f"structured_outputs must have exactly one of {', '.join(STRUCTURED_KINDS)}"
+            found = " and ".join(given) or "none"
+            raise InvalidRequestError(f"{message}; got {found}", param="structured_outputs")
+
+    def _given(self) -> list[str]:
+        values = ((name, getattr(self, name)) for name in STRUCTURED_KINDS)
+        return [name for name, value in values if value is not None and value is not False]
+
+
+STRUCTURED_KINDS: Mapping[str, tuple[type, ...]] = {
+    "json": (str, dict),
+    "regex": (str,),
+    "choice": (list, tuple),
+    "grammar": (str,),
+    "json_object": (bool,),
+    "structural_tag": (str, dict),
+}
+_KIND_NAMES = {
+    str: "a text",
+    dict: "an object",
+    list: "a list of texts",
+    tuple: "a tuple",
+    bool: "true or false",
+}
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
@@ -78,6 +137,7 @@ class SamplingParams:
     logit_bias: dict[int, float] | None = None  # token id -> [-100, 100], added to its logit
     allowed_token_ids: list[int] | None = None  # no other token is drawn
     bad_words: list[str] | None = None  # never written
+    structured_outputs: StructuredOutputsParams | None = None  # the form of the answer
 
     def __new__(cls, **given: Any) -> SamplingParams:
         """Refuse unknown names; the generated `__init__` takes the known ones."""
@@ -138,6 +198,11 @@ class SamplingParams:
                 raise _wrong("allowed_token_ids", "must hold at least one token id", [])
         if self.bad_words is not None:
             self.bad_words = _strings("bad_words", self.bad_words, MAX_BAD_WORDS)
+        if self.structured_outputs is not None:
+            if not isinstance(self.structured_outputs, StructuredOutputsParams):
+                rule = "must be a StructuredOutputsParams"
+                raise _wrong("structured_outputs", rule, self.structured_outputs)
+            self.structured_outputs.verify()
 
     def _verify_numbers(self) -> None:
         self.temperature = _number("temperature", self.temperature, 0.0, 2.0)
@@ -158,9 +223,7 @@ class SamplingParams:
 
     def _verify_flags(self) -> None:
         for name in FLAGS:
-            value = getattr(self, name)
-            if value is not True and value is not False:
-                raise _wrong(name, "must be true or false", value)
+            _check_flag(name, getattr(self, name))
         if not isinstance(self.output_kind, RequestOutputKind):
             raise _wrong("output_kind", "must be a RequestOutputKind", self.output_kind)
 
@@ -204,6 +267,46 @@ class SamplingParams:
         return f"SamplingParams({', '.join(shown)})"
 
 
+EarlyStopping: TypeAlias = bool | Literal["never"]
+
+
+@dataclass(slots=True)
+class BeamSearchParams:
+    """How to search for the likeliest answers to one prompt. Names and order are vLLM's.
+
+    An answer's score is the sum of its log-probabilities divided by the number of its tokens to the
+    power of `length_penalty`. `early_stopping` has transformers' meaning: True ends the search when
+    `beam_width` answers are complete, False when no running beam is likely to get better than the
+    worst of them, "never" when none can.
+
+    Raises InvalidRequestError (a ValueError) that names the field, the value and the range.
+    """
+
+    beam_width: int  # beams that run at a time, and answers that come back; 1 to 128
+    max_tokens: int
+    ignore_eos: bool = False  # go on after the model's own end tokens
+    temperature: float = 0.0  # the search draws nothing: no other value is taken
+    length_penalty: float = 1.0  # [-10, 10]; above 0 favours long answers
+    include_stop_str_in_output: bool = False  # keep the end token in `tokens`
+    early_stopping: EarlyStopping = False
+
+    def __post_init__(self) -> None:
+        self.verify()
+
+    def verify(self) -> None:
+        """Check every field."""
+        self.beam_width = _whole("beam_width", self.beam_width, 1, MAX_CHOICES)
+        self.max_tokens = _whole("max_tokens", self.max_tokens, 1, None)
+        for name in ("ignore_eos", "include_stop_str_in_output"):
+            _check_flag(name, getattr(self, name))
+        self.temperature = _number("temperature", self.temperature, 0.0, math.inf)
+        if self.temperature != 0.0:
+            raise _wrong("temperature", "must be 0 with beam search", self.temperature)
+        self.length_penalty = _number("length_penalty", self.length_penalty, *LENGTH_PENALTY_RANGE)
+        if self.early_stopping != "never":
+            _check_flag("early_stopping", self.early_stopping, ' or "never"')
+
+
 FIELD_DEFAULTS: Mapping[str, Any] = {
     field.name: field.default for field in fields(SamplingParams) if field.default is not MISSING
 }
@@ -218,6 +321,11 @@ def shown(value: object) -> str:
 
 def _wrong(name: str, rule: str, value: object) -> InvalidRequestError:
     return InvalidRequestError(f"{name} {rule}, got {shown(value)}", param=name)
+
+
+def _check_flag(name: str, value: object, others: str = "") -> None:
+    if value is not True and value is not False:
+        raise _wrong(name, f"must be true or false{others}", value)
 
 
 def _unknown_field(name: str) -> str:

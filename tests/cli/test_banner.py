@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from octavo.cli.banner import memory_line
+from octavo.cli.banner import memory_line, swap_line
 from octavo.contracts.kv_plan import KVPlan, MemoryPlan
 
 MIB = 1 << 20
@@ -23,3 +23,10 @@ def test_the_memory_line_is_a_sum_that_adds_up() -> None:
         "memory: weights 90.0 MiB + workspace 10.0 MiB + KV 200.0 MiB = 300.0 MiB of 1.0 GiB; "
         "KV holds 3,200 tokens, 2.0 requests of 1,600"
     )
+
+
+def test_host_slots_have_a_line_of_their_own() -> None:
+    """Their size is not in the sum of the pool."""
+    plan = KVPlan(num_blocks=100, block_size=32, bytes_per_block=2 * MIB, num_host_slots=64)
+
+    assert swap_line(plan).startswith("host slots: 128.0 MiB for 64 KV blocks")

@@ -103,7 +103,7 @@ def test_a_word_too_many_is_not_called_an_option(capsys: Capture) -> None:
     assert usage_error(capsys, "chat", "hello").startswith("octavo chat: unknown argument hello\n")
 
 
-@pytest.mark.parametrize("flag", ["--api-key", "--served-model-name"])
+@pytest.mark.parametrize("flag", ["--api-key", "--admin-api-key", "--served-model-name"])
 def test_a_list_flag_may_not_swallow_the_model(flag: str, capsys: Capture) -> None:
     """The default model would be served instead, and its name would be a key; keys stay unsaid."""
     beyond_it = ("--block-size", "7")  # refused later: this test never serves anything

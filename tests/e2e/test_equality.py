@@ -1,12 +1,14 @@
 """The permanent equality test: machinery never changes an answer.
 
-Alone = batched = chunked = warm prefix cache = preempted: the same tokens, on the real default
-model, greedy and with a seeded draw.
+Alone = batched = chunked = warm prefix cache = preempted = swapped = forked = restored from disk:
+the same tokens, on the real default model, greedy and with a seeded draw.
+`test_window_equality.py` has more ways, on tiny models.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,21 +103,62 @@ def test_a_warm_prefix_cache_changes_nothing(
     assert hits > 1000
 
 
-@PARAMS
-def test_preemption_changes_nothing(
-    alone: dict[str, Answers], name: str, params: SamplingParams
-) -> None:
-    """A pool for a quarter of what the batch needs at once; some requests are recomputed."""
+def small_pool() -> int:
+    """Blocks for a quarter of what the batch needs at once."""
     with make(enable_prefix_caching=False) as llm:
         tokenizer = llm.get_tokenizer()
         tokens = sum(len(tokenizer.encode(prompt)) + NEW_TOKENS for prompt in prompts())
-    pool = max(tokens // BLOCK_SIZE // 4, 512 // BLOCK_SIZE)
-    with make(num_gpu_blocks_override=pool) as llm:
-        found = answers(llm, params)
-        num_preemptions = llm.llm_engine.engine.core.stats().num_preemptions
+    return max(tokens // BLOCK_SIZE // 4, 512 // BLOCK_SIZE)
 
-    assert num_preemptions > 0
+
+@pytest.mark.parametrize("mode", ["recompute", "swap"])
+@PARAMS
+def test_preemption_changes_nothing(
+    alone: dict[str, Answers], name: str, params: SamplingParams, mode: str
+) -> None:
+    """Some requests compute again, or their blocks leave and return."""
+    options = {"preemption_mode": mode, "swap_space": 0.25}
+    with make(num_gpu_blocks_override=small_pool(), **options) as llm:
+        found = answers(llm, params)
+        stats = llm.llm_engine.engine.core.stats()
+
+    assert stats.num_preemptions > 0
+    assert (stats.num_swaps > 0) == (mode == "swap")
     assert found == alone[name]
+
+
+def test_forks_answer_what_requests_of_their_own_answer(alone: dict[str, Answers]) -> None:
+    """Choice i of n is seeded with the seed plus i; the prompt is computed once."""
+    several, second = SAMPLED.clone(), SAMPLED.clone()
+    several.n, second.seed = 2, 1235
+    with make(enable_prefix_caching=False) as llm:
+        expected = answers(llm, second)
+        before = llm.llm_engine.engine.core.stats().num_step_tokens
+        outputs = llm.generate(prompts(), several, use_tqdm=False)
+        computed = llm.llm_engine.engine.core.stats().num_step_tokens - before
+        prompt_tokens = sum(len(output.prompt_token_ids or ()) for output in outputs)
+
+    assert [output.outputs[0].token_ids for output in outputs] == alone["sampled"]
+    assert [output.outputs[1].token_ids for output in outputs] == expected
+    assert computed < prompt_tokens + 2 * NUM_PROMPTS * NEW_TOKENS
+
+
+def test_blocks_from_disk_change_nothing_after_a_restart(
+    alone: dict[str, Answers], tmp_path: Path
+) -> None:
+    """What the first engine evicts, the second one finds."""
+    options: dict[str, Any] = {
+        "kv_offload_dir": str(tmp_path),
+        "num_gpu_blocks_override": small_pool(),
+    }
+    with make(**options) as llm:
+        assert answers(llm, GREEDY) == alone["greedy"]
+    with make(**options) as llm:
+        found = answers(llm, GREEDY)
+        hits = llm.llm_engine.engine.core.stats().external_hit_tokens
+
+    assert hits > 0
+    assert found == alone["greedy"]
 
 
 def test_the_number_of_threads_changes_nothing(alone: dict[str, Answers]) -> None:

@@ -22,7 +22,7 @@ from octavo.errors import (
 )
 from octavo.executor.scripted import ScriptedExecutor
 from octavo.foundation.clock import ManualClock
-from octavo.sampling_params import RequestOutputKind, SamplingParams
+from octavo.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 from tests.support.scripted_engine import says, scripted_engine
 from tests.support.serving import ANSWERS, ENDLESS, SHORT, Gate, assert_idle, serving, text_of
 from tests.support.tiny_tokenizer import tiny_tokenizer
@@ -51,6 +51,44 @@ async def test_a_final_output_can_be_awaited() -> None:
         (output,) = [output async for output in engine.generate("Two", params)]
 
     assert [choice.text for choice in output.outputs] == [ANSWERS["Two"]] * 3
+
+
+async def test_a_beam_search_is_awaited() -> None:
+    """All answers at once, the best first; a wrong one is refused by name."""
+    params = BeamSearchParams(beam_width=2, max_tokens=3, ignore_eos=True)
+    async with serving() as engine:
+        output = await engine.beam_search("Two", params)
+        with pytest.raises(InvalidRequestError, match="beam_width"):
+            await engine.beam_search("Two", BeamSearchParams(beam_width=128, max_tokens=3))
+
+    prompt = tiny_tokenizer().encode("Two")
+    assert [len(sequence.tokens) for sequence in output.sequences] == [len(prompt) + 3] * 2
+    assert output.sequences[0].cum_logprob >= output.sequences[1].cum_logprob
+
+
+async def test_an_answer_that_takes_too_long_ends_as_it_is() -> None:
+    """With the reason of the finish, and of the stop."""
+    clock = ManualClock()
+    options: dict[str, Any] = {"clock": clock, "before_run": lambda plan: clock.advance(1.0)}
+    async with serving(**options) as engine:
+        outputs = [output async for output in engine.generate("Two", ENDLESS, timeout=7.5)]
+
+    last = outputs[-1].outputs[0]
+    assert (last.finish_reason, last.stop_reason) == ("abort", "timeout")
+    assert 0 < sum(len(output.outputs[0].token_ids) for output in outputs) <= 8
+
+
+async def test_tenants_share_no_cached_blocks() -> None:
+    """The same prompt of another one is computed again."""
+    prompt = "one two three four five six seven eight nine"
+    cached = []
+    async with serving() as engine:
+        for tenant in ("ann", "ben", "ann", ""):
+            outputs = [one async for one in engine.generate(prompt, SHORT, tenant=tenant)]
+            cached.append(outputs[-1].num_cached_tokens)
+
+    assert cached[2]
+    assert [cached[0], cached[1], cached[3]] == [0, 0, 0]
 
 
 async def test_many_streams_run_at_the_same_time() -> None:

@@ -9,13 +9,16 @@ import pytest
 from octavo.config.engine import CacheConfig, SchedulerConfig
 from octavo.contracts.delta import TokenDelta
 from octavo.contracts.kv_plan import MemoryPlan
+from octavo.contracts.kv_tier import TierKey
 from octavo.contracts.progress import ReportProgress
+from octavo.contracts.request import BeamSpec
 from octavo.contracts.step import SamplingSpec, StepPlan, StepResult
 from octavo.engine.core import EngineCore
 from octavo.errors import EngineDeadError, InvalidRequestError
-from octavo.executor.scripted import ScriptedExecutor, answers, hash_of_history
+from octavo.executor.scripted import Block, ScriptedExecutor, answers, hash_of_history
 from octavo.foundation.clock import ManualClock
 from tests.support.builders import make_kv_plan, make_request, solo_answer
+from tests.support.dict_tier import DictTier
 
 SCRIPT = hash_of_history(50)
 
@@ -179,6 +182,9 @@ class WrongAnswers:
     def __init__(self, result: StepResult) -> None:
         self.result = result
 
+    def kv_tier(self) -> None:
+        return None
+
     def describe(self) -> str:
         return "wrong"
 
@@ -340,3 +346,95 @@ def test_stop_may_be_called_twice():
     core = make_core()
     core.stop()
     core.stop()
+
+
+def test_choices_and_beams_go_through_the_core():
+    """A search brings one delta, dated with the admission of its first beam."""
+    clock = ManualClock(5.0)
+    executor = ScriptedExecutor(SCRIPT, make_kv_plan(32), before_run=lambda _: clock.advance(2.0))
+    core = make_core(executor, clock)
+    core.add_request(make_request("a", range(10)))
+    core.add_request(make_request("a/1", range(10), fork_of="a"))
+    core.add_request(make_request("s", range(50, 55), beam=BeamSpec(beam_width=2, num_returned=2)))
+    deltas = run_until_idle(core)
+    assert tokens_of(deltas, "a") == tokens_of(deltas, "a/1")
+    (search,) = [delta for delta in deltas if delta.request_id == "s"]
+    assert len(search.beams or []) == 2
+    assert search.admitted_s == 5.0
+
+
+def test_swaps_are_counted_and_timed():
+    plan = make_kv_plan(4, num_host_slots=4)
+    core = make_core(ScriptedExecutor(SCRIPT, plan, step_swap_s=0.5), preemption_mode="swap")
+    core.add_request(make_request("old", range(8)))
+    core.add_request(make_request("young", range(50, 58)))
+    deltas = run_until_idle(core)
+    stats = core.stats()
+    assert (stats.num_preemptions, stats.num_swaps) == (1, 1)
+    assert stats.num_blocks_swapped_out == 2
+    assert stats.num_blocks_swapped_in >= 1
+    assert stats.swap_s == 1.0
+    assert [1] == [one.num_swaps for one in deltas if one.num_swaps]
+
+
+def test_a_deadline_passes_by_the_engines_clock():
+    clock = ManualClock()
+    executor = ScriptedExecutor(SCRIPT, make_kv_plan(8), before_run=lambda _: clock.advance(2.0))
+    core = make_core(executor, clock)
+    core.add_request(make_request("a", max_tokens=9, deadline_s=5.0))
+    end = run_until_idle(core)[-1]
+    assert (end.finish_reason, end.stop_reason) == ("abort", "timeout")
+
+
+class TestTier:
+    """What the prefix cache holds goes to the tier at the end, and comes back after a restart."""
+
+    def make(self, kept: dict[TierKey, Block], **limits: Any) -> EngineCore:
+        plan = make_kv_plan(8, num_host_slots=2)
+        executor = ScriptedExecutor(SCRIPT, plan, tier=lambda slots: DictTier(slots, kept))
+        return make_core(executor, **limits)
+
+    def test_a_stop_sends_down_more_blocks_than_there_are_slots(self):
+        kept: dict[TierKey, Block] = {}
+        core = self.make(kept)
+        core.add_request(make_request("a", range(20), max_tokens=1))
+        run_until_idle(core)
+        core.stop()
+        assert len(kept) == 5
+
+    def test_the_next_engine_finds_them(self):
+        kept: dict[TierKey, Block] = {}
+        first = self.make(kept)
+        first.add_request(make_request("a", range(9), max_tokens=1))
+        expected = run_until_idle(first)
+        first.stop()
+        second = self.make(kept)
+        second.add_request(make_request("a", range(9), max_tokens=1))
+        deltas = run_until_idle(second)
+        assert deltas[-1].num_cached_tokens == 8
+        assert tokens_of(expected, "a") == tokens_of(deltas, "a")
+
+    def test_without_prefix_caching_there_is_no_tier(self):
+        kept: dict[TierKey, Block] = {}
+        core = self.make(kept, enable_prefix_caching=False)
+        core.add_request(make_request("a", range(9), max_tokens=1))
+        run_until_idle(core)
+        core.stop()
+        assert not kept
+
+    def test_a_dead_engine_sends_nothing_down(self):
+        kept: dict[TierKey, Block] = {}
+        executor = ScriptedExecutor(
+            SCRIPT,
+            make_kv_plan(8, num_host_slots=2),
+            tier=lambda slots: DictTier(slots, kept),
+        )
+        core = make_core(executor)
+        core.add_request(make_request("a", range(9), max_tokens=1))
+        run_until_idle(core)
+        core.add_request(make_request("b", range(50, 59)))
+        executor.fail_run(EngineDeadError("gone"))
+        with pytest.raises(EngineDeadError):
+            core.step()
+        core.stop()
+        assert not kept

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from octavo.contracts.delta import TokenDelta
+from typing import Any
+
+from octavo.contracts.delta import BeamSequence, TokenDelta
+from octavo.contracts.request import BeamSpec
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from tests.support.output_rig import OutputRig, logprobs_for
 from tests.support.tiny_tokenizer import tiny_tokenizer
@@ -187,3 +190,83 @@ def test_a_chunk_without_tokens_tells_when_its_request_began() -> None:
     assert output is not None
     assert output.metrics is not None
     assert (output.metrics.admitted_s, output.metrics.num_generation_tokens) == (1.5, 1)
+
+
+# ---- beam search
+
+PAIR = BeamSpec(beam_width=2, num_returned=2)
+GREEDY = SamplingParams(temperature=0, output_kind=FINAL_ONLY)
+
+
+def beam(text: str, **fields: Any) -> BeamSequence:
+    """A beam that found a text."""
+    given = {"cumulative_logprob": -1.0, "score": -1.0, "finish_reason": "length"} | fields
+    return BeamSequence(token_ids=TOKENS.encode(text), **given)
+
+
+def test_the_last_delta_of_a_search_brings_all_choices() -> None:
+    """In the order of their scores, with texts and sums; one core request stands behind them."""
+    rig = OutputRig(GREEDY, beam=PAIR, keeps_metrics=True)
+    assert rig.stream.core_ids == ["r"]
+    assert rig.push(admitted_s=2.0) is None
+
+    output = rig.push(
+        finish_reason="stop",
+        beams=[beam("two three", cumulative_logprob=-0.25), beam("four")],
+    )
+
+    assert output is not None
+    assert output.finished
+    assert [choice.text for choice in output.outputs] == ["two three", "four"]
+    assert [choice.index for choice in output.outputs] == [0, 1]
+    assert [choice.cumulative_logprob for choice in output.outputs] == [-0.25, -1.0]
+    assert output.metrics is not None
+    assert output.metrics.num_generation_tokens == sum(
+        len(choice.token_ids) for choice in output.outputs
+    )
+    assert output.metrics.admitted_s == 2.0
+    assert rig.processor.num_live == 0
+
+
+def test_a_search_that_found_less_has_fewer_choices() -> None:
+    """Nothing is invented."""
+    output = OutputRig(GREEDY, beam=PAIR).push(finish_reason="stop", beams=[beam("two")])
+
+    assert output is not None
+    assert [choice.text for choice in output.outputs] == ["two"]
+
+
+def test_a_search_that_was_cut_off_ends_every_choice() -> None:
+    """With the reason of the core request."""
+    rig = OutputRig(GREEDY, beam=PAIR)
+
+    output = rig.push(finish_reason="abort", stop_reason="timeout", error="too late")
+
+    assert output is not None
+    assert output.finished
+    assert output.abort_reason == "too late"
+    ends = [(choice.finish_reason, choice.stop_reason) for choice in output.outputs]
+    assert ends == [("abort", "timeout")] * 2
+    assert rig.processor.num_live == 0
+
+
+def test_leaving_a_search_aborts_its_one_request() -> None:
+    """The core knows nothing of choices."""
+    rig = OutputRig(GREEDY, beam=PAIR)
+
+    rig.processor.close(rig.stream)
+
+    assert rig.aborted == [(["r"], "abort")]
+    assert rig.processor.num_live == 0
+
+
+def test_preemptions_and_swaps_of_all_choices_add_up() -> None:
+    """They come with the last delta of each."""
+    rig = OutputRig(SamplingParams(n=2), keeps_metrics=True)
+
+    rig.push(5, core_id="r/0", finish_reason="length", num_preemptions=2, num_swaps=1)
+    output = rig.push(5, core_id="r/1", finish_reason="length", num_preemptions=1)
+
+    assert output is not None
+    assert output.metrics is not None
+    assert (output.metrics.num_preemptions, output.metrics.num_swaps) == (3, 1)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from octavo.contracts.request import EngineRequest
+from octavo.contracts.request import BeamSpec, EngineRequest
 from octavo.contracts.step import SamplingSpec
 from octavo.engine.intake import Intake
 from octavo.errors import InvalidRequestError, PromptTooLongError
 from octavo.foundation.clock import ManualClock
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from tests.support.scripted_engine import scripted_engine
 from tests.support.tiny_tokenizer import END, START, TURN, tiny_id, tiny_tokenizer
 
@@ -26,12 +26,17 @@ def make_intake(**options: Any) -> Intake:
 
 
 def requests_for(
-    params: SamplingParams | None = None, *, prompt: Any = IDS, priority: int = 0, **options: Any
+    params: SamplingParams | None = None,
+    *,
+    prompt: Any = IDS,
+    priority: int = 0,
+    terms: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> list[EngineRequest]:
     """What a prompt becomes."""
     intake = make_intake(**options)
     return intake.requests(
-        "r", intake.encode(prompt), params or SamplingParams(), priority=priority
+        "r", intake.encode(prompt), params or SamplingParams(), priority=priority, **(terms or {})
     )
 
 
@@ -413,3 +418,76 @@ def test_prompt_logprobs_are_computed_once_and_past_the_prefix_cache() -> None:
 
     assert [request.skip_prefix_cache for request in requests] == [True, False]
     assert [request.sampling.num_prompt_logprobs for request in requests] == [1, -1]
+
+
+def test_choices_after_the_first_are_forks_of_it() -> None:
+    """So that the prompt is computed once; a single answer is no fork and keeps its name."""
+    requests = requests_for(SamplingParams(n=3))
+
+    assert [request.fork_of for request in requests] == [None, "r/0", "r/0"]
+    (alone,) = requests_for(SamplingParams(n=1))
+    assert (alone.request_id, alone.fork_of) == ("r", None)
+
+
+# ---- deadlines and tenants
+
+
+def test_a_timeout_counts_from_the_arrival() -> None:
+    """All choices share it; without one there is no deadline."""
+    clock = ManualClock(5.0)
+
+    requests = requests_for(SamplingParams(n=2), terms={"timeout": 2}, clock=clock)
+
+    assert [(request.arrival_s, request.deadline_s) for request in requests] == [(5.0, 7.0)] * 2
+    assert requests_for()[0].deadline_s is None
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), 1e10, True, "2", [2]])
+def test_a_timeout_that_is_no_time_is_refused(timeout: Any) -> None:
+    """The message names the field and what it may be."""
+    with pytest.raises(InvalidRequestError, match="timeout must be a number of seconds") as caught:
+        requests_for(terms={"timeout": timeout})
+
+    assert caught.value.param == "timeout"
+
+
+def test_the_tenant_is_passed_on() -> None:
+    """To every choice; nobody is the tenant without a name."""
+    requests = requests_for(SamplingParams(n=2), terms={"tenant": "ann"})
+
+    assert [request.tenant for request in requests] == ["ann", "ann"]
+    assert requests_for()[0].tenant == ""
+
+
+# ---- beam search
+
+GREEDY = SamplingParams(
+    temperature=0, max_tokens=5, output_kind=RequestOutputKind.FINAL_ONLY, logprobs=2
+)
+TRIO = BeamSpec(beam_width=3, num_returned=3)
+
+
+def test_a_beam_search_is_one_request() -> None:
+    """Greedy, with the logprobs that were asked for."""
+    (request,) = requests_for(GREEDY, terms={"beam": TRIO})
+
+    assert request.beam == TRIO
+    assert (request.max_tokens, request.fork_of) == (5, None)
+    assert (request.sampling.temperature, request.sampling.num_logprobs) == (0.0, 2)
+
+
+def test_a_beam_search_that_cannot_be_is_refused() -> None:
+    """By what it is combined with, and by what it would need."""
+    with pytest.raises(InvalidRequestError, match="with beam search top_k has no meaning"):
+        requests_for(GREEDY.replace(top_k=5), terms={"beam": TRIO})
+    with pytest.raises(InvalidRequestError, match="beam_width must be at most 2"):
+        requests_for(GREEDY, terms={"beam": TRIO}, scheduler={"max_num_seqs": 2})
+    with pytest.raises(PromptTooLongError, match="3 beams of 3 prompt tokens and up to 100 new"):
+        requests_for(GREEDY.replace(max_tokens=100), terms={"beam": TRIO}, num_blocks=30)
+
+
+def test_without_a_limit_beams_may_fill_the_pool_together() -> None:
+    """30 blocks of 4: 10 for each beam, so 40 computed tokens of which 3 are the prompt."""
+    (request,) = requests_for(GREEDY.replace(max_tokens=None), terms={"beam": TRIO}, num_blocks=30)
+
+    assert request.max_tokens == 38

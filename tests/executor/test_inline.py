@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from octavo.config.engine import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
@@ -99,3 +101,76 @@ def test_a_back_end_that_is_not_installed_says_how_to_get_it(
 
     with pytest.raises(ConfigError, match=advice):
         InlineExecutor(make_config(backend), RandomCheckpoint()).start(ignore)
+
+
+def test_there_is_no_tier_below_host_slots_unless_a_folder_is_named() -> None:
+    """Neither before the start nor after it."""
+    executor = InlineExecutor(make_config(), RandomCheckpoint())
+    executor.start(ignore)
+
+    assert executor.kv_tier() is None
+    executor.stop()
+
+
+KEY = bytes(range(36))
+
+
+def start_with_tier(folder: Path, checkpoint: RandomCheckpoint, backend: str = "native") -> Any:
+    executor = InlineExecutor(make_config(backend, kv_offload_dir=str(folder)), checkpoint)
+    plan = executor.start(ignore)
+    assert plan.kv.num_host_slots == 64
+    tier = executor.kv_tier()
+    assert tier is not None
+    return executor, tier
+
+
+@pytest.mark.parametrize("backend", list(RUNNERS))
+def test_a_kept_block_comes_back_after_a_restart_bit_for_bit(backend: str, tmp_path: Path) -> None:
+    """The prompt's block goes to disk; another engine continues from it as the first one does."""
+    executor, tier = start_with_tier(tmp_path, RandomCheckpoint(), backend)
+    executor.run(PLAN)
+    executor.run(StepPlan(step_id=8, swap_out_from=[0], swap_out_to=[5], freed_rows=[0]))
+    tier.store(KEY, 5)
+    executor.stop()  # finishes writing
+    executor, tier = start_with_tier(tmp_path, RandomCheckpoint(), backend)
+    assert KEY in tier
+    assert tier.load(KEY, 9)
+    row = msgspec.structs.replace(PLAN.new_rows[0], num_computed_tokens=4, block_ids=[[3]])
+    found = executor.run(
+        StepPlan(
+            step_id=1,
+            new_rows=[row],
+            swap_in_from=[9],
+            swap_in_to=[3],
+            rows=[0],
+            num_tokens=[1],
+            samples=[True],
+        )
+    )
+    executor.stop()
+    reference = InlineExecutor(make_config(backend), RandomCheckpoint())
+    reference.start(ignore)
+
+    assert reference.run(PLAN).sampled == found.sampled
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        RandomCheckpoint(seed=2),
+        RandomCheckpoint(tiny_facts(rms_norm_eps=1e-6)),
+        RandomCheckpoint(tiny_facts(sliding_windows=(9, 0))),
+    ],
+    ids=["weights", "arithmetic", "windows"],
+)
+def test_blocks_of_another_model_are_not_found(other: RandomCheckpoint, tmp_path: Path) -> None:
+    """Nor lost: the first model finds its own again."""
+    executor, tier = start_with_tier(tmp_path, RandomCheckpoint())
+    tier.store(KEY, 5)
+    executor.stop()
+    executor, tier = start_with_tier(tmp_path, other)
+    assert KEY not in tier
+    executor.stop()
+    executor, tier = start_with_tier(tmp_path, RandomCheckpoint())
+    assert KEY in tier
+    executor.stop()

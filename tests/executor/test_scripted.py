@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import msgspec
 import pytest
 
 from octavo.contracts.step import NewRow, SamplingSpec, StepPlan
@@ -11,10 +13,13 @@ from octavo.executor.scripted import PlanError, ScriptedExecutor, answers, hash_
 from tests.support.builders import make_kv_plan
 
 
-def make_executor(**options: object) -> ScriptedExecutor:
+def make_executor(
+    windows: tuple[int, ...] = (0,), num_host_slots: int = 2, **options: Any
+) -> ScriptedExecutor:
     """Four blocks of four tokens, requests "a" and "b"."""
     script = answers({"a": [7, 8], "b": [9]})
-    return ScriptedExecutor(script, make_kv_plan(4), **options)  # type: ignore[arg-type]
+    plan = make_kv_plan(4, windows=windows, num_host_slots=num_host_slots)
+    return ScriptedExecutor(script, plan, **options)
 
 
 def new_row(
@@ -23,6 +28,7 @@ def new_row(
     token_ids: tuple[int, ...] = (1, 2, 3, 4, 5),
     block_ids: tuple[int, ...] = (0, 1),
     computed: int = 0,
+    twin_row: int = -1,
     **sampling: int,
 ) -> NewRow:
     return NewRow(
@@ -31,7 +37,8 @@ def new_row(
         token_ids=list(token_ids),
         num_prompt_tokens=len(token_ids),
         num_computed_tokens=computed,
-        block_ids=list(block_ids),
+        block_ids=[list(block_ids)],
+        twin_row=twin_row,
         sampling=SamplingSpec(**sampling),  # type: ignore[arg-type]
     )
 
@@ -87,7 +94,7 @@ def test_a_block_with_another_history_is_noticed():
     """What a wrong prefix hit would be."""
     executor = make_executor()
     sharer = new_row(1, "b", token_ids=(1, 2, 3, 99, 5), block_ids=(0, 2), computed=4)
-    with pytest.raises(PlanError, match=r"row 1 \(b\) attends to position 3 in block 0"):
+    with pytest.raises(PlanError, match=r"row 1 \(b\) attends to position 3 of group 0 in block 0"):
         executor.run(first_step(new_row(), sharer))
 
 
@@ -96,20 +103,20 @@ def test_the_same_tokens_at_other_positions_are_noticed():
     executor = make_executor()
     row = new_row(1, "b", token_ids=(1, 2, 3, 4, 1, 2, 3, 4, 5), block_ids=(2, 0, 3), computed=8)
     executor.run(first_step(new_row()))
-    with pytest.raises(PlanError, match="position 0 in block 2"):
+    with pytest.raises(PlanError, match="position 0 of group 0 in block 2"):
         executor.run(first_step_again(row))
 
 
-def first_step_again(*new: NewRow) -> StepPlan:
+def first_step_again(*new: NewRow, step_id: int = 1) -> StepPlan:
     plan = first_step(*new)
-    plan.step_id = 1
+    plan.step_id = step_id
     return plan
 
 
 def test_a_block_that_two_requests_write_is_noticed():
     executor = make_executor()
     other = new_row(1, "b", token_ids=(6, 7), block_ids=(1,))
-    with pytest.raises(PlanError, match="attends to position 4 in block 1"):
+    with pytest.raises(PlanError, match=r"attends to position 4 of group 0 in block 1"):
         executor.run(first_step(new_row(), other))
 
 
@@ -125,7 +132,7 @@ def test_a_copied_block_has_the_content_of_its_source():
 def test_a_lost_copy_is_noticed():
     executor = make_executor()
     executor.run(first_step(new_row()))
-    with pytest.raises(PlanError, match="position 0 in block 3"):
+    with pytest.raises(PlanError, match="position 0 of group 0 in block 3"):
         executor.run(first_step_again(new_row(1, "b", block_ids=(3, 2), computed=4)))
 
 
@@ -253,7 +260,7 @@ def test_reading_the_garbage_of_an_earlier_step_is_noticed():
     executor = make_executor()
     executor.fail_row("a", "NaN")
     executor.run(first_step(new_row()))
-    with pytest.raises(PlanError, match="attends to position 0"):
+    with pytest.raises(PlanError, match=r"attends to position 0"):
         executor.run(first_step_again(new_row(1, "b", block_ids=(0, 2), computed=4)))
 
 
@@ -284,3 +291,114 @@ def test_every_plan_passes_the_hook():
     plan = first_step(new_row())
     executor.run(plan)
     assert [plan] == seen
+
+
+def test_an_entry_of_another_group_is_noticed():
+    """The same tokens at the same place, but other layers."""
+    executor = make_executor(windows=(0, 0))
+    executor.run(first_step(with_tables(new_row(token_ids=(1, 2, 3)), [0], [1])))
+    swapped = with_tables(new_row(1, "b", token_ids=(1, 2, 3, 4), computed=3), [1], [0])
+    with pytest.raises(PlanError, match="position 0 of group 0 in block 1"):
+        executor.run(first_step_again(swapped))
+
+
+def test_a_row_reads_only_what_is_inside_the_window():
+    """Token 8 sees tokens 6 to 8 in the second group: its first block may be anybody's."""
+    executor = make_executor(windows=(0, 3))
+    prompt = (1, 2, 3, 4, 5, 6, 7, 8)
+    executor = ScriptedExecutor(answers({"a": [9, 9]}), make_kv_plan(8, windows=(0, 3)))
+    executor.run(first_step(with_tables(new_row(token_ids=prompt), [0, 1], [2, 3])))
+    decode = next_step(table_rows=[0, 0], table_groups=[0, 1], table_places=[2, 2])
+    decode.table_block_ids = [4, 2]  # block 2 has left the window
+    assert executor.run(decode).sampled == [9]
+
+
+def test_a_block_that_is_still_inside_the_window_must_be_there():
+    executor = make_executor(windows=(0, 3))
+    row = with_tables(new_row(token_ids=(1, 2, 3, 4, 5), computed=4), [0, 1], [-1, 2])
+    with pytest.raises(PlanError, match="position 0 of group 0 in block 0"):
+        executor.run(first_step(row))
+    executor = make_executor(windows=(3, 3))
+    row = with_tables(new_row(token_ids=(1, 2, 3, 4, 5), computed=4), [-1, 1], [-1, 2])
+    with pytest.raises(PlanError, match="no block at position 2, group 0"):
+        executor.run(first_step(row))
+
+
+def test_a_twin_samples_from_the_row_that_it_follows():
+    executor = make_executor()
+    plan = first_step(new_row(), new_row(1, "b", computed=5, twin_row=0))
+    assert plan.num_tokens == [5, 0]
+    assert executor.run(plan).sampled == [7, 9]
+
+
+@pytest.mark.parametrize(
+    "twin",
+    [
+        new_row(1, "b", computed=4, twin_row=0),
+        new_row(1, "b", token_ids=(1, 2, 3, 4, 6), computed=5, twin_row=0),
+        new_row(1, "b", computed=5, twin_row=3),
+    ],
+    ids=["computes", "has other tokens", "follows nobody"],
+)
+def test_a_wrong_twin_is_refused(twin: NewRow):
+    with pytest.raises(PlanError):
+        make_executor().run(first_step(new_row(), twin))
+
+
+def test_swapped_blocks_come_back_as_they_were():
+    executor = make_executor()
+    executor.run(first_step(new_row()))
+    out = first_step_again(new_row(1, "b", token_ids=(6, 7), block_ids=(0,)))
+    out.freed_rows, out.swap_out_from, out.swap_out_to = [0], [0, 1], [1, 0]
+    executor.run(out)
+    back = new_row(2, "a", token_ids=(1, 2, 3, 4, 5, 7), block_ids=(2, 3), computed=5)
+    plan = first_step_again(msgspec.structs.replace(back, num_prompt_tokens=5), step_id=2)
+    plan.swap_in_from, plan.swap_in_to = [1, 0], [2, 3]
+    assert executor.run(plan).sampled == [8]
+
+
+def test_a_swap_from_the_wrong_slot_is_noticed():
+    executor = make_executor()
+    executor.run(first_step(new_row()))
+    out = next_step(swap_out_from=[0], swap_out_to=[1])
+    executor.run(out)
+    back = first_step_again(new_row(2, "b", block_ids=(2, 3), computed=4), step_id=2)
+    back.swap_in_from, back.swap_in_to = [0], [2]
+    with pytest.raises(PlanError, match="position 0 of group 0 in block 2"):
+        executor.run(back)
+
+
+def test_a_replaced_token_is_the_one_that_is_computed():
+    executor = ScriptedExecutor(hash_of_history(1000), make_kv_plan(4))
+    executor.run(first_step(new_row()))
+    plan = next_step(replaced_rows=[0], replaced_token_ids=[77])
+    expected = hash_of_history(1000)("a", [1, 2, 3, 4, 5, 77], 5)
+    assert executor.run(plan).sampled == [expected]
+
+
+def test_only_a_sampled_token_can_be_replaced():
+    executor = make_executor()
+    plan = first_step(new_row())
+    plan.num_tokens, plan.samples = [3], [False]
+    executor.run(plan)
+    with pytest.raises(PlanError, match="has sampled nothing"):
+        executor.run(next_step(num_tokens=[2], replaced_rows=[0], replaced_token_ids=[77]))
+
+
+def test_logprobs_come_from_the_candidates_if_there_are_any():
+    executor = make_executor(candidates=lambda tokens, count: [(len(tokens), -0.5), (3, -1.0)])
+    result = executor.run(first_step(new_row(num_logprobs=2)))
+    assert result.sampled == [5]
+    assert result.logprobs[0].token_ids == [5, 5, 3]
+    assert result.logprobs[0].logprobs == [-0.5, -0.5, -1.0]
+
+
+def test_swaps_take_the_time_that_they_are_said_to_take():
+    executor = make_executor(step_swap_s=0.25)
+    assert executor.run(first_step(new_row())).swap_s == 0.0
+    assert executor.run(next_step(swap_out_from=[0], swap_out_to=[0])).swap_s == 0.25
+
+
+def with_tables(row: NewRow, *block_ids: list[int]) -> NewRow:
+    """The same row with a block table for each group."""
+    return msgspec.structs.replace(row, block_ids=list(block_ids))

@@ -26,7 +26,7 @@ CLOSE_CALL = 0.02  # gap between the best two logprobs below which rounding may 
 LARGEST_DIFFERENCE = 0.01
 SIZES = RunnerSizes(
     max_model_len=1024,
-    num_blocks=128,
+    num_blocks=6 * 128,  # Gemma 3 has six KV groups
     block_size=32,
     max_num_seqs=24,
     max_num_batched_tokens=512,
@@ -88,7 +88,7 @@ def score(driver: StepDriver, prompt: list[int], answer: list[int]) -> list[Toke
         [*prompt, *answer],
         SamplingSpec(num_prompt_logprobs=1),
         num_computed=len(prompt) - 1,
-        block_ids=driver.blocks(computed),
+        tables=driver.tables(computed),
     )
     result = driver.step({row: driver.remaining(row)})
     driver.finish(row)

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from octavo.kvcache.block_pool import BlockPool
-from octavo.kvcache.prefix_index import PrefixIndex
+from octavo.kvcache.prefix_index import Content, PrefixIndex
+from tests.kvcache.contents import content
 
 
 def make_pool(num_blocks: int) -> tuple[BlockPool, PrefixIndex]:
@@ -27,7 +28,7 @@ def test_blank_blocks_are_reused_before_cached_ones():
     """A cached block may still save somebody a prefill."""
     pool, index = make_pool(3)
     kept, blank, other = pool.take(3)
-    index.add(b"kept", kept)
+    index.add(content(b"kept"), kept)
     pool.release([kept, blank, other])
     assert {blank, other} == set(pool.take(2))
     assert [kept] == pool.take(1)
@@ -36,7 +37,7 @@ def test_blank_blocks_are_reused_before_cached_ones():
 def test_the_least_recently_released_cached_block_is_reused_first():
     pool, index = make_pool(3)
     for block_id in pool.take(3):
-        index.add(bytes([block_id]), block_id)
+        index.add(content(bytes([block_id])), block_id)
     pool.release([1])
     pool.release([2, 0])
     assert pool.take(3) == [1, 2, 0]
@@ -45,17 +46,17 @@ def test_the_least_recently_released_cached_block_is_reused_first():
 def test_a_cached_block_loses_its_hash_when_it_is_reused_and_not_before():
     pool, index = make_pool(1)
     pool.take(1)
-    index.add(b"content", 0)
+    index.add(content(b"content"), 0)
     pool.release([0])
-    assert index.find(b"content") == 0
+    assert index.find(0, b"content") == 0
     pool.take(1)
-    assert index.find(b"content") is None
+    assert index.find(0, b"content") is None
 
 
 def test_sharing_a_cached_block_takes_it_out_of_the_free_ones():
     pool, index = make_pool(2)
     pool.take(1)
-    index.add(b"content", 0)
+    index.add(content(b"content"), 0)
     pool.release([0])
     pool.share([0])
     assert pool.num_free == 1
@@ -76,12 +77,36 @@ def test_a_forgotten_free_block_becomes_blank():
     """Else it would wait among the cached ones without a hash."""
     pool, index = make_pool(2)
     pool.take(2)
-    index.add(b"zero", 0)
-    index.add(b"one", 1)
+    index.add(content(b"zero"), 0)
+    index.add(content(b"one"), 1)
     pool.release([0, 1])
     pool.forget([1])
     assert list(pool.free_blocks()) == [1, 0]
     assert pool.num_cached == 1
+
+
+def test_who_loses_its_content_is_told_by_reuse_or_by_forgetting():
+    pool, index = make_pool(2)
+    evicted: list[tuple[int, Content]] = []
+    forgotten: list[Content] = []
+    pool.on_evict = lambda block_id, lost: evicted.append((block_id, lost))
+    pool.on_forget = forgotten.append
+    pool.take(2)
+    index.add(content(b"zero"), 0)
+    index.add(content(b"one"), 1)
+    pool.release([0, 1])
+    pool.forget([1])
+    pool.take(2)
+    assert forgotten == [content(b"one")]
+    assert evicted == [(0, content(b"zero"))]
+
+
+def test_a_shared_block_is_freed_with_its_last_holder():
+    pool, _ = make_pool(3)
+    pool.take(3)
+    pool.share([0])
+    assert pool.num_freed_by([[0, 1], [0, 2]]) == [1, 3]
+    assert pool.num_freed_by([[0, 1], [0, 2]], kept=[0]) == [1, 2]
 
 
 def test_releasing_a_block_that_nobody_holds_is_caught():
@@ -170,7 +195,7 @@ class PoolAgainstTwin(RuleBasedStateMachine):
         candidates = sorted(set(self.blocks(held=True)) - self.twin.findable)
         block_id = data.draw(st.sampled_from(candidates))
         self.twin.findable.add(block_id)
-        assert self.index.add(bytes([block_id]), block_id)
+        assert self.index.add(content(bytes([block_id])), block_id)
 
     @rule(data=st.data())
     def forget(self, data: st.DataObject) -> None:

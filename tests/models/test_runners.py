@@ -80,10 +80,10 @@ def test_computed_blocks_of_one_request_serve_another(
     drawn = Drawn(driver)
     first = driver.add(PROMPT[:30], EVERYTHING)
     drawn.step({first: 30})
-    copied, shared = driver.take_block(), driver.blocks(first)
+    copied, shared = driver.take_block(), driver.tables(first)[0]
 
     second = driver.add(
-        [*PROMPT[:30], 99], EVERYTHING, num_computed=30, block_ids=[*shared[:3], copied]
+        [*PROMPT[:30], 99], EVERYTHING, num_computed=30, tables=[[*shared[:3], copied]]
     )
     drawn.step({first: 1, second: 1}, copies=[(shared[3], copied)])
     for _ in range(8):
@@ -193,12 +193,12 @@ def test_matrices_are_rounded_to_the_wanted_type(backend: str, tiny_models: Tiny
 def test_both_runners_ask_for_the_same_memory_per_block(
     kv_cache_dtype: str, tiny_models: TinyModels
 ) -> None:
-    """Keys and values of all layers, in the type of the cache."""
+    """Keys and values of a group, here one of seven layers, in the type of the cache."""
     model = tiny_models("gemma3", "folder", None)
     facts, sizes = model.checkpoint.facts, RunnerSizes(kv_cache_dtype=kv_cache_dtype)
     runners: list[Runner] = [drive(name, model, sizes).runner for name in BACKENDS]
 
-    numbers = 2 * facts.num_layers * facts.num_kv_heads * facts.head_dim * sizes.block_size
+    numbers = 2 * facts.num_kv_heads * facts.head_dim * sizes.block_size
     size = 4 if kv_cache_dtype == "float32" else 2
     assert [size * numbers] * 2 == [runner.needs.bytes_per_block for runner in runners]
     assert all(runner.needs.weights_bytes > 0 for runner in runners)

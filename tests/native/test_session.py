@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +17,12 @@ from tests.support.random_checkpoint import VOCAB_SIZE, RandomCheckpoint, tensor
 from tests.support.step_driver import RunnerSizes, StepDriver, generate, start_runner
 
 SIZES = RunnerSizes(
-    max_model_len=160, num_blocks=40, max_num_seqs=3, max_num_batched_tokens=96, threads=2
+    max_model_len=160,
+    num_blocks=40,
+    max_num_seqs=3,
+    max_num_batched_tokens=96,
+    num_host_slots=4,
+    threads=2,
 )
 PROMPT = [(5 * i * i + i + 3) % VOCAB_SIZE for i in range(21)]
 CHECKPOINT = RandomCheckpoint()
@@ -77,6 +82,37 @@ def run(runner: NativeRunner, **lists: Any) -> StepResult:
     return runner.run(StepPlan(step_id=1, **lists))
 
 
+def table_change(
+    *, row: int = 0, group: int = 0, place: int = 3, block: int = 5, **lists: Any
+) -> dict[str, Any]:
+    """The lists of a plan that fills row 0 with three blocks and changes a block table."""
+    change = {
+        "new_rows": [new_row()],
+        "table_rows": [row],
+        "table_groups": [group],
+        "table_places": [place],
+        "table_block_ids": [block],
+    }
+    return {**change, **lists}
+
+
+def fork(
+    *,
+    rows: Sequence[int] = (0, 1),
+    num_tokens: Sequence[int] = (21, 0),
+    samples: Sequence[bool] = (True, True),
+    **changes: Any,
+) -> dict[str, Any]:
+    """The lists of a plan in which row 1 is a fork of row 0."""
+    twin = {"row": 1, "twin_row": 0, "num_computed_tokens": len(PROMPT), **changes}
+    return {
+        "new_rows": [new_row(), new_row(**twin)],
+        "rows": list(rows),
+        "num_tokens": list(num_tokens),
+        "samples": list(samples),
+    }
+
+
 WRONG_PLANS: dict[str, tuple[dict[str, Any], str]] = {
     "frees a row that is none": ({"freed_rows": [3]}, "row 3: there are 3 rows"),
     "fills a row that is none": ({"new_rows": [new_row(row=-1)]}, "row -1: there are 3 rows"),
@@ -98,32 +134,81 @@ WRONG_PLANS: dict[str, tuple[dict[str, Any], str]] = {
         {"new_rows": [new_row(num_computed_tokens=-1)]},
         "left to compute",
     ),
-    "has a block too high": ({"new_rows": [new_row(block_ids=[40])]}, "block 40: the pool has 40"),
-    "has a block too low": ({"new_rows": [new_row(block_ids=[-1])]}, "block -1: the pool has 40"),
+    "has a block too high": (
+        {"new_rows": [new_row(block_ids=[[40]])]},
+        "block 40: the pool has 40",
+    ),
+    "has a block too low": ({"new_rows": [new_row(block_ids=[[-1]])]}, "block -1: the pool has 40"),
     "has biases without values": (
         {"new_rows": [new_row(sampling=SamplingSpec(bias_token_ids=[1]))]},
         "bias_values must be equally long",
     ),
-    "appends to an empty row": (
-        {"appended_rows": [2], "appended_block_ids": [0]},
-        "row 2: holds no request",
-    ),
-    "appends a block that is none": (
-        {"new_rows": [new_row()], "appended_rows": [0], "appended_block_ids": [40]},
-        "block 40: the pool has 40",
-    ),
-    "appends more than a context": (
-        {
-            "new_rows": [new_row(block_ids=list(range(20)))],
-            "appended_rows": [0],
-            "appended_block_ids": [20],
-        },
+    "brings a table too many": ({"new_rows": [new_row(block_ids=[[0], [1]])]}, "2 block tables"),
+    "brings no table": ({"new_rows": [new_row(block_ids=[])]}, "0 block tables for 1 KV groups"),
+    "changes an empty row": (table_change(row=2), "row 2: holds no request"),
+    "brings a block that is none": (table_change(block=40), "block 40: the pool has 40"),
+    "releases a block that all layers see": (table_change(block=-1), "block -1: the pool has 40"),
+    "changes a group that is none": (table_change(group=1), "group 1: there are 1 KV groups"),
+    "changes a place beyond the end": (table_change(place=4), "place 4 of a block table of 3"),
+    "changes a place before the beginning": (table_change(place=-1), "place -1 of a block table"),
+    "brings more blocks than a context": (
+        table_change(place=20, new_rows=[new_row(block_ids=[list(range(20))])]),
         "needs no more than 20 blocks",
     ),
-    "appends half a pair": ({"appended_rows": [0]}, "must be equally long"),
+    "changes half a place": ({"table_rows": [0]}, "must be equally long"),
+    "replaces half a token": ({"replaced_rows": [0]}, "must be equally long"),
+    "replaces a token of an empty row": (
+        {"replaced_rows": [0], "replaced_token_ids": [1]},
+        "row 0: holds no request",
+    ),
+    "replaces a token of the prompt": (
+        {"new_rows": [new_row()], "replaced_rows": [0], "replaced_token_ids": [1]},
+        "cannot be replaced",
+    ),
+    "replaces by a token that is none": (
+        {
+            "new_rows": [new_row(num_prompt_tokens=20)],
+            "replaced_rows": [0],
+            "replaced_token_ids": [70],
+        },
+        "token 70 is outside",
+    ),
     "copies half a pair": ({"copy_from": [0]}, "must be equally long"),
     "copies from nowhere": ({"copy_from": [40], "copy_to": [0]}, "block 40"),
     "copies to nowhere": ({"copy_from": [0], "copy_to": [-1]}, "block -1"),
+    "swaps half a pair out": ({"swap_out_from": [0]}, "must be equally long"),
+    "swaps half a pair in": ({"swap_in_from": [0]}, "must be equally long"),
+    "swaps a block out that is none": ({"swap_out_from": [40], "swap_out_to": [0]}, "block 40"),
+    "swaps a block in that is none": ({"swap_in_from": [0], "swap_in_to": [-1]}, "block -1"),
+    "swaps to a slot that is none": (
+        {"swap_out_from": [0], "swap_out_to": [4]},
+        "host slot 4: there are 4 slots",
+    ),
+    "swaps from a slot that is none": ({"swap_in_from": [-1], "swap_in_to": [0]}, "host slot -1"),
+    "forks a row that does not sample": (
+        fork(num_tokens=[20, 0], samples=[False, True]),
+        "does not sample",
+    ),
+    "forks before the twin": (
+        fork(rows=[1, 0], num_tokens=[0, 21], samples=[True, True]),
+        "does not sample in this step, or comes later",
+    ),
+    "forks a row that is none": (fork(twin_row=7), "row 7: there are 3 rows"),
+    "forks a row that is empty": (fork(twin_row=2), "row 2: holds no request"),
+    "forks a row of other tokens": (
+        fork(token_ids=[*PROMPT[:-1], 1]),
+        "its tokens are not its twin's",
+    ),
+    "forks and computes": (fork(num_tokens=[21, 1]), "computes nothing and samples"),
+    "forks and does not sample": (fork(samples=[True, False]), "computes nothing and samples"),
+    "forks before the last token": (
+        fork(num_computed_tokens=20),
+        "has all its known tokens computed",
+    ),
+    "forks outside the step": (
+        fork(rows=[0], num_tokens=[21], samples=[True]),
+        "row 1: a fork takes part in its first step",
+    ),
     "computes an empty row": ({"rows": [1], "num_tokens": [1], "samples": [True]}, "row 1"),
     "computes a row twice": (
         whole_prompt(rows=[0, 0], num_tokens=[5, 16], samples=[False, True]),
@@ -135,12 +220,21 @@ WRONG_PLANS: dict[str, tuple[dict[str, Any], str]] = {
     "does not sample": (whole_prompt(samples=[False]), "samples exactly when"),
     "has lists of different lengths": (whole_prompt(samples=[]), "must be equally long"),
     "has too few blocks": (
-        whole_prompt(new_rows=[new_row(block_ids=[0, 1])]),
+        whole_prompt(new_rows=[new_row(block_ids=[[0, 1]])]),
         "row 0: its block table is too short",
+    ),
+    "masks half a row": (whole_prompt(mask_rows=[0]), "must be equally long"),
+    "masks a row that does not sample": (
+        whole_prompt(num_tokens=[20], samples=[False], mask_rows=[0], masks=[b"\xff" * 9]),
+        "row 0: has a mask and does not sample",
+    ),
+    "masks less than the vocabulary": (
+        whole_prompt(mask_rows=[0], masks=[b"\xff" * 8]),
+        "row 0: its mask is shorter than the vocabulary",
     ),
     "computes more than a step may": (
         whole_prompt(
-            new_rows=[new_row(token_ids=[1] * 97, block_ids=list(range(13)))], num_tokens=[97]
+            new_rows=[new_row(token_ids=[1] * 97, block_ids=[list(range(13))])], num_tokens=[97]
         ),
         "more than 96 tokens",
     ),

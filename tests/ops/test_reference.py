@@ -26,7 +26,7 @@ BIAS = Stack(("table.bias",))
 
 def make_cache(dtype: torch.dtype = torch.float32, *, num_kv_heads: int = 2) -> TorchKvCache:
     return TorchKvCache(
-        num_layers=1,
+        groups=[[0]],
         num_blocks=16,
         block_size=BLOCK_SIZE,
         num_kv_heads=num_kv_heads,

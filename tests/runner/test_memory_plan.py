@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from octavo.config.engine import CacheConfig, ModelConfig
-from octavo.contracts.kv_plan import MemoryPlan
+from octavo.contracts.kv_plan import KVGroup, MemoryNeeds, MemoryPlan
 from octavo.errors import ConfigError, DoesNotFitError
 from octavo.foundation.machine import MemoryLimits
 from octavo.runner.memory_plan import plan_memory
@@ -19,12 +19,17 @@ def plan(
     *, cache: dict[str, Any] | None = None, max_model_len: int | None = None, **given: Any
 ) -> MemoryPlan:
     """100 MiB in all, half of it usable, 10 MiB of weights, 1 MiB of workspace, 64 KiB a block."""
-    terms: dict[str, Any] = {
-        "max_position": 1024,
-        "max_num_seqs": 64,
+    sizes: dict[str, Any] = {
         "weights_bytes": 10 * MIB,
         "workspace_bytes": MIB,
         "bytes_per_block": 64 * 1024,
+    }
+    names = ("weights_bytes", "bytes_per_block", "kv_groups")
+    sizes |= {name: given.pop(name) for name in names if name in given}
+    terms: dict[str, Any] = {
+        "max_position": 1024,
+        "max_num_seqs": 64,
+        "needs": MemoryNeeds(**sizes),
         "limits": MemoryLimits(total=100 * MIB, available=90 * MIB),
     }
     return plan_memory(
@@ -98,3 +103,59 @@ def test_a_context_outside_the_checkpoints_range_is_refused(length: int) -> None
     """Zero tokens hold nothing, and the model was not made for more than its own context."""
     with pytest.raises(ConfigError, match="--max-model-len"):
         plan(max_model_len=length)
+
+
+WINDOWS = (KVGroup(layers=(0,)), KVGroup(layers=(1,), window=65), KVGroup(layers=(2,), window=65))
+
+
+def test_a_window_group_needs_blocks_for_its_window_only() -> None:
+    """1,024 tokens: 64 blocks, and twice 5 for the windows of 65 tokens in blocks of 16."""
+    assert plan(cache={"num_gpu_blocks_override": 74}, kv_groups=WINDOWS).max_model_len == 1024
+    with pytest.raises(DoesNotFitError, match=r"needs 74 KV blocks .*only 73 fit.*len 1008"):
+        plan(cache={"num_gpu_blocks_override": 73}, kv_groups=WINDOWS)
+
+
+def test_auto_counts_what_windows_leave() -> None:
+    """40 blocks: 5 for each window leave 30, which are 480 tokens."""
+    cache = {"num_gpu_blocks_override": 40}
+
+    assert plan(cache=cache, kv_groups=WINDOWS, max_model_len=-1).max_model_len == 480
+
+
+def test_a_pool_smaller_than_the_only_window_holds_shorter_requests() -> None:
+    """Three blocks of 16 for a window of 65."""
+    cache = {"num_gpu_blocks_override": 3}
+    groups = (KVGroup(layers=(0,), window=65),)
+
+    assert plan(cache=cache, kv_groups=groups, max_model_len=-1).max_model_len == 48
+
+
+def test_swap_space_is_taken_from_the_memory_of_the_pool() -> None:
+    """1/128 GiB are 8 MiB: 128 slots, and as many blocks fewer."""
+    made = plan(cache={"swap_space": 1 / 128})
+
+    assert (made.kv.num_host_slots, made.kv.num_blocks) == (128, 624 - 128)
+
+
+def test_swap_space_in_a_file_takes_no_memory() -> None:
+    """The slots are there, and all blocks too."""
+    made = plan(cache={"swap_space": 1 / 128, "swap_dir": "/somewhere"})
+
+    assert (made.kv.num_host_slots, made.kv.num_blocks) == (128, 624)
+
+
+def test_the_disk_tier_has_slots_beside_the_swap_space() -> None:
+    """64 of them, or fewer when blocks are large, or at least 8."""
+    offload = {"kv_offload_dir": "/somewhere"}
+
+    assert plan(cache=offload).kv.num_host_slots == 64
+    assert plan(cache={**offload, "swap_space": 1 / 128}).kv.num_host_slots == 128 + 64
+    large: dict[str, Any] = {"limits": MemoryLimits(total=1 << 40, available=1 << 40)}
+    assert plan(cache=offload, bytes_per_block=4 * MIB, **large).kv.num_host_slots == 16
+    assert plan(cache=offload, bytes_per_block=40 * MIB, **large).kv.num_host_slots == 8
+
+
+def test_too_much_swap_space_is_refused_by_its_name() -> None:
+    """It is in the sum."""
+    with pytest.raises(DoesNotFitError, match="--swap-space"):
+        plan(cache={"swap_space": 1})

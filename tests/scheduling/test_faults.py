@@ -30,7 +30,7 @@ def half_prefilled(rig: Rig) -> None:
 
 def preempted(rig: Rig) -> None:
     rig.step()
-    rig.scheduler._preempt(rig.scheduler.running.last)
+    rig.scheduler.roster.preempt(rig.scheduler.running.last)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from octavo.contracts.request import BeamSpec
 from octavo.scheduling.invariants import check
 from octavo.scheduling.request import Status
 from octavo.scheduling.scheduler import Scheduler
@@ -54,7 +55,7 @@ def claim_more_computed_tokens(scheduler: Scheduler) -> None:
 
 
 def hold_blocks_while_waiting(scheduler: Scheduler) -> None:
-    scheduler.kv.reserve(scheduler.waiting.first.table, 4)
+    scheduler.kv.admit(scheduler.waiting.first.table, 4)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +74,63 @@ def hold_blocks_while_waiting(scheduler: Scheduler) -> None:
 )
 def test_damage_is_noticed(damage: Callable[[Scheduler], None]):
     scheduler = make_busy()
+    check(scheduler)
+    damage(scheduler)
+    with pytest.raises(AssertionError):
+        check(scheduler)
+
+
+def make_forked() -> Scheduler:
+    """A search of two beams, and a family of which the leader is half computed."""
+    rig = make_rig(max_num_batched_tokens=8, num_blocks=32)
+    rig.add(make_request("s", range(6), beam=BeamSpec(beam_width=2, num_returned=2)))
+    rig.steps(2)
+    rig.add(make_request("a", range(50, 70)), make_request("a/1", range(50, 70), fork_of="a"))
+    rig.step()
+    return rig.scheduler
+
+
+def lose_a_beam(scheduler: Scheduler) -> None:
+    search = scheduler.requests["s"].search
+    assert search is not None
+    search.members.pop()
+    search.entries.pop()
+
+
+def change_a_beams_token(scheduler: Scheduler) -> None:
+    search = scheduler.requests["s"].search
+    assert search is not None
+    search.members[0].token_ids[-1] += 1
+
+
+def lose_the_leader(scheduler: Scheduler) -> None:
+    (family,) = scheduler.roster.families
+    family.leader = None
+
+
+def forget_a_held_request(scheduler: Scheduler) -> None:
+    (family,) = scheduler.roster.families
+    family.held.clear()
+
+
+def keep_a_snapshot_for_nobody(scheduler: Scheduler) -> None:
+    (family,) = scheduler.roster.families
+    scheduler.abort("a/1")
+    family.snapshot = scheduler.kv.fork(family.members[0].table, family.members[0].token_ids)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lose_a_beam,
+        change_a_beams_token,
+        lose_the_leader,
+        forget_a_held_request,
+        keep_a_snapshot_for_nobody,
+    ],
+)
+def test_damage_to_forks_is_noticed(damage: Callable[[Scheduler], None]):
+    scheduler = make_forked()
     check(scheduler)
     damage(scheduler)
     with pytest.raises(AssertionError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from array import array
 
 import pytest
 
@@ -66,3 +67,31 @@ def test_the_text_form_says_how_far_a_request_is():
     assert repr(build(prompt=range(3))) == (
         "Request(a, WAITING, 0 of 3 tokens computed, 3 of them prompt)"
     )
+
+
+def test_a_branch_shares_the_blocks_and_has_tokens_of_its_own():
+    kv = make_kv()
+    request = Request(make_request(prompt=range(6)), (0,), 1000, kv)
+    kv.admit(request.table, 6)
+    request.row = 3
+    child = request.branch(array("i", range(7)), kv)
+    assert child.table.block_ids == request.table.block_ids
+    assert (child.num_tokens, child.num_computed_tokens) == (7, 6)
+    assert child.status is Status.WAITING
+    with pytest.raises(AttributeError):
+        _ = child.row
+    child.token_ids.append(9)
+    assert request.num_tokens == 6
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({}, {"tenant": "x"}),
+        ({"tenant": "x"}, {"tenant": "y"}),
+        ({"tenant": "x"}, {"cache_salt": "x"}),
+        ({"cache_salt": "x"}, {"cache_salt": "x", "tenant": "x"}),
+    ],
+)
+def test_tenants_and_salts_colour_the_hashes(one: dict[str, str], other: dict[str, str]):
+    assert build(**one).table.root != build(**other).table.root

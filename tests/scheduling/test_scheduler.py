@@ -81,20 +81,13 @@ def test_no_more_requests_run_than_a_step_has_tokens(new_rig: MakeRig):
     rig.finish()
 
 
-def test_admission_is_strictly_in_order(new_rig: MakeRig):
-    """A small request does not overtake a big one, so the big one cannot starve."""
-    rig = new_rig(num_blocks=6)
-    rig.add(
-        make_request("a", range(10), max_tokens=3),
-        make_request("big", range(50, 70)),
-        make_request("small", [200], max_tokens=1),
-    )
-    rig.step()
-    assert [request.id for request in rig.scheduler.running] == ["a"]
+def test_requests_that_fit_are_admitted_in_order(new_rig: MakeRig):
+    """Who may pass one that does not fit: see test_look_ahead.py."""
+    rig = new_rig(max_num_seqs=1)
+    names = ["a", "b", "c"]
+    rig.add(*(make_request(name, [number]) for number, name in enumerate(names)))
     rig.finish()
-    order = [delta.request_id for delta in rig.deltas if delta.finish_reason]
-    assert order.index("a") < order.index("small")
-    assert rig.end_of("big").finish_reason == "length"
+    assert names == [delta.request_id for delta in rig.deltas if delta.finish_reason]
 
 
 def test_a_freed_row_is_given_to_a_new_request_in_the_same_plan(new_rig: MakeRig):
@@ -128,11 +121,27 @@ def test_equal_prompts_of_one_step_share_their_full_blocks(new_rig: MakeRig):
     assert rig.tokens_of("a") == rig.tokens_of("b")
 
 
-def test_a_prompt_of_whole_blocks_recomputes_its_last_one(new_rig: MakeRig):
-    """The last prompt token has to be computed, and blocks are shared only whole."""
+def test_a_prompt_of_whole_blocks_recomputes_its_last_token(new_rig: MakeRig):
+    """The rest of its last block is copied; in the step that computes that block, it cannot be."""
     rig = new_rig()
     rig.add(make_request("a", range(12)), make_request("b", range(12)))
     assert rig.step().num_tokens == [12, 4]
+    rig.add(make_request("c", range(12)))
+    plan = rig.step()
+    assert plan.num_tokens == [1, 1, 1]
+    assert len(plan.copy_to) == 1
+    rig.finish()
+    assert rig.tokens_of("a") == rig.tokens_of("c")
+
+
+def test_a_prompt_that_differs_inside_a_block_reuses_the_common_part(new_rig: MakeRig):
+    rig = new_rig()
+    rig.add(make_request("a", range(12)))
+    rig.finish()
+    rig.add(make_request("b", [*range(7), 70, 71, 72]))
+    assert rig.step().num_tokens == [3]
+    rig.finish()
+    assert rig.end_of("b").num_cached_tokens == 7
 
 
 def test_a_conversation_finds_its_own_answer(new_rig: MakeRig):
@@ -146,13 +155,13 @@ def test_a_conversation_finds_its_own_answer(new_rig: MakeRig):
 
 
 def test_the_last_sampled_token_is_in_no_findable_block(new_rig: MakeRig):
-    """It was never computed: 11 of 12 tokens were, so the third block is not full."""
+    """It was never computed: 11 of 12 tokens were."""
     rig = new_rig(answers({"a": [60, 61], "b": [70]}))
     rig.add(make_request("a", range(10), max_tokens=2))
     rig.finish()
     rig.add(make_request("b", [*range(10), 60, 61, 62, 63], max_tokens=1))
     rig.finish()
-    assert rig.end_of("b").num_cached_tokens == 8
+    assert rig.end_of("b").num_cached_tokens == 11
 
 
 def test_every_delta_says_how_many_prompt_tokens_were_cached(new_rig: MakeRig):
@@ -162,7 +171,7 @@ def test_every_delta_says_how_many_prompt_tokens_were_cached(new_rig: MakeRig):
     rig.add(make_request("b", range(10)))
     rig.finish()
     cached = {one.request_id: one.num_cached_tokens for one in rig.deltas}
-    assert cached == {"a": 0, "b": 8}
+    assert cached == {"a": 0, "b": 9}
 
 
 def test_prefix_counters_count_tokens_of_requests_that_may_read(new_rig: MakeRig):
@@ -172,7 +181,7 @@ def test_prefix_counters_count_tokens_of_requests_that_may_read(new_rig: MakeRig
     rig.add(make_request("b", range(10)), make_request("c", range(10), skip_prefix_cache=True))
     rig.finish()
     counters = rig.scheduler.counters
-    assert (counters.prefix_query_tokens, counters.prefix_hit_tokens) == (20, 8)
+    assert (counters.prefix_query_tokens, counters.prefix_hit_tokens) == (20, 9)
     assert counters.num_prompt_tokens == 30
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from octavo.engine.stats import EngineStats
 from octavo.foundation.clock import ManualClock
-from octavo.server.metrics import HISTOGRAMS
-from tests.support.asgi import Client, scripted_server
+from octavo.server.metrics import COUNTERS, HISTOGRAMS, OWN_COUNTERS
+from tests.support.asgi import Client, Reply, scripted_server
 
 PATH = "/v1/completions"
 
@@ -84,3 +87,60 @@ async def test_a_request_that_nobody_waited_for_has_no_times() -> None:
 
     assert sample(text, "e2e_request_latency_seconds_count") == 0
     assert sample(text, "request_prompt_tokens_count") == 0
+
+
+async def test_what_the_cache_and_the_queue_do_is_counted() -> None:
+    """vLLM's names where it has one, ours for the rest; all from the start."""
+    async with scripted_server() as client:
+        before = await scrape(client)
+        for _ in range(2):
+            await client.post(PATH, {"prompt": "a prompt of several blocks", "max_tokens": 2})
+        after = await scrape(client)
+
+    for _, _, field in (*COUNTERS, *OWN_COUNTERS):
+        assert hasattr(EngineStats, field), field
+    for name, _, _ in COUNTERS:
+        assert sample(before, f"{name}_total") == 0
+    for name, _, _ in OWN_COUNTERS:
+        assert f"\noctavo:{name}_total{{" in before
+    for reason in ("capacity", "deferred"):
+        assert sample(before, "num_requests_waiting_by_reason", f'reason="{reason}"') == 0
+    assert sample(after, "prefix_cache_hits_total") > 0
+    assert sample(after, "prefix_cache_queries_total") > sample(after, "prefix_cache_hits_total")
+
+
+async def test_the_cache_is_described_by_labels() -> None:
+    """Those that routers read, and the options of the cache."""
+    async with scripted_server(num_blocks=77) as client:
+        text = await scrape(client)
+
+    assert sample(text, "cache_config_info", 'num_gpu_blocks="77"') == 1
+    for label in (
+        'block_size="4"',
+        'enable_prefix_caching="True"',
+        'num_cpu_blocks="0"',
+        'num_kv_groups="1"',
+        'swap_space="0.0"',
+        "kv_cache_size_tokens=",
+        "kv_cache_max_concurrency=",
+    ):
+        assert label in text
+
+
+async def test_requests_that_wait_are_counted_by_reason() -> None:
+    """Those without room."""
+    async with scripted_server(scheduler={"max_num_seqs": 1}) as client:
+        body = {"prompt": ["one", "two"], "max_tokens": 200, "ignore_eos": True, "stream": True}
+        tasks: list[asyncio.Task[str]] = []
+
+        def note(reply: Reply) -> bool:
+            if len(reply.pieces) == 3:
+                tasks.append(asyncio.create_task(scrape(client)))
+            return bool(tasks) and tasks[0].done()
+
+        await client.post(PATH, body, on_piece=note)
+        text = await tasks[0]
+
+    assert sample(text, "num_requests_waiting") == 1
+    assert sample(text, "num_requests_waiting_by_reason", 'reason="capacity"') == 1
+    assert sample(text, "num_requests_waiting_by_reason", 'reason="deferred"') == 0

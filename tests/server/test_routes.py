@@ -195,20 +195,6 @@ async def test_a_client_that_leaves_within_its_body_is_no_fault_of_ours(
     assert caplog.records == []
 
 
-async def test_beyond_the_bound_of_the_queue_a_request_gets_429() -> None:
-    """--max-queued-requests counts what waits beside the requests that can run."""
-    config = ServerConfig(max_queued_requests=2)
-    async with scripted_server(config=config, scheduler={"max_num_seqs": 1}) as client:
-        with client.state.admitted(1), client.state.admitted(1):
-            taken = await client.post("/v1/completions", {"prompt": "hi"})
-            with client.state.admitted(1):
-                refused = await client.post("/v1/completions", {"prompt": "hi", "stream": True})
-        again = await client.post("/v1/completions", {"prompt": "hi"})
-
-    assert (taken.status, refused.status, again.status) == (200, 429, 200)
-    assert refused.headers["retry-after"] == "1"
-
-
 async def test_a_request_that_comes_too_late_is_told_that_the_server_ends() -> None:
     """503, not 429: another server may take it."""
     async with scripted_server() as client:

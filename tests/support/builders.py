@@ -5,15 +5,22 @@ Small numbers on purpose: blocks of 4 tokens, so that a test can be checked in t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from octavo.config.engine import SchedulerConfig
 from octavo.contracts.delta import FinishReason, TokenDelta
-from octavo.contracts.kv_plan import KVPlan
+from octavo.contracts.kv_plan import KVGroup, KVPlan
+from octavo.contracts.kv_tier import KVTier
 from octavo.contracts.request import EngineRequest
 from octavo.contracts.step import SamplingSpec, StepPlan, StepResult, TokenLogprobs
-from octavo.executor.scripted import Script, ScriptedExecutor, hash_of_history
+from octavo.executor.scripted import (
+    Block,
+    Candidates,
+    Script,
+    ScriptedExecutor,
+    hash_of_history,
+)
 from octavo.kvcache.manager import KVManager
 from octavo.scheduling.invariants import check
 from octavo.scheduling.scheduler import Scheduler
@@ -39,14 +46,34 @@ def make_request(
     )
 
 
-def make_kv_plan(num_blocks: int = 16, block_size: int = BLOCK_SIZE) -> KVPlan:
-    """A pool by its two numbers."""
-    return KVPlan(num_blocks=num_blocks, block_size=block_size, bytes_per_block=1024)
+def make_kv_plan(
+    num_blocks: int = 16,
+    block_size: int = BLOCK_SIZE,
+    *,
+    windows: Sequence[int] = (0,),
+    num_host_slots: int = 0,
+) -> KVPlan:
+    """A pool; a group of layers for each of the `windows`, 0 for one that sees everything."""
+    return KVPlan(
+        num_blocks=num_blocks,
+        block_size=block_size,
+        bytes_per_block=1024,
+        groups=tuple(KVGroup(layers=(idx,), window=one) for idx, one in enumerate(windows)),
+        num_host_slots=num_host_slots,
+    )
 
 
-def make_kv(num_blocks: int = 16, block_size: int = BLOCK_SIZE, **options: Any) -> KVManager:
+def make_kv(
+    num_blocks: int = 16,
+    block_size: int = BLOCK_SIZE,
+    *,
+    windows: Sequence[int] = (0,),
+    num_host_slots: int = 0,
+    **options: Any,
+) -> KVManager:
     """A KV manager."""
-    return KVManager(make_kv_plan(num_blocks, block_size), **options)
+    plan = make_kv_plan(num_blocks, block_size, windows=windows, num_host_slots=num_host_slots)
+    return KVManager(plan, **options)
 
 
 def make_scheduler(
@@ -57,25 +84,33 @@ def make_scheduler(
     max_num_seqs: int = 8,
     max_model_len: int = 1000,
     enable_prefix_caching: bool = True,
+    windows: Sequence[int] = (0,),
+    num_host_slots: int = 0,
+    tier: KVTier | None = None,
     **options: Any,
 ) -> Scheduler:
     """A scheduler; `options` are further fields of SchedulerConfig."""
     config = SchedulerConfig(
         max_num_batched_tokens=max_num_batched_tokens, max_num_seqs=max_num_seqs, **options
     )
-    kv = make_kv(num_blocks, block_size, enable_prefix_caching=enable_prefix_caching)
+    kv = make_kv(
+        num_blocks,
+        block_size,
+        windows=windows,
+        num_host_slots=num_host_slots,
+        enable_prefix_caching=enable_prefix_caching,
+        tier=tier,
+    )
     return Scheduler(config, kv, max_model_len)
 
 
 class Rig:
     """A scheduler and a scripted executor. Every call ends with a check of all invariants."""
 
-    def __init__(self, scheduler: Scheduler, script: Script | None = None) -> None:
-        kv_plan = make_kv_plan(scheduler.kv.num_blocks, scheduler.kv.block_size)
+    def __init__(self, scheduler: Scheduler, executor: ScriptedExecutor) -> None:
         self.scheduler = scheduler
-        self.executor = ScriptedExecutor(
-            script or hash_of_history(1000), kv_plan, max_num_seqs=scheduler.rows.num_rows
-        )
+        self.executor = executor
+        self.now_s = 0.0  # what the scheduler is told
         self.deltas: list[TokenDelta] = []
 
     def add(self, *requests: EngineRequest) -> None:
@@ -89,9 +124,13 @@ class Rig:
         return was_live
 
     def plan(self) -> StepPlan:
-        plan = self.scheduler.plan()
+        plan = self.scheduler.plan(self.now_s)
         check(self.scheduler)
-        decoding = [one for one in self.scheduler.running if one.num_missing_tokens == 1]
+        decoding = [
+            one
+            for one in self.scheduler.running
+            if one.num_missing_tokens == 1 and one.search is None
+        ]
         waits = [one for one in decoding if one not in self.scheduler.in_flight]
         assert not waits, f"a decoding request waits: {waits}"
         return plan
@@ -156,9 +195,32 @@ class Rig:
         return deltas
 
 
-def make_rig(script: Script | None = None, **options: Any) -> Rig:
-    """A rig around `make_scheduler(**options)`."""
-    return Rig(make_scheduler(**options), script)
+def make_rig(
+    script: Script | None = None,
+    candidates: Candidates | None = None,
+    *,
+    num_blocks: int = 16,
+    block_size: int = BLOCK_SIZE,
+    windows: Sequence[int] = (0,),
+    num_host_slots: int = 0,
+    tier: Callable[[list[Block]], KVTier] | None = None,
+    **options: Any,
+) -> Rig:
+    """A rig around `make_scheduler(**options)`; `tier` is made around the executor's host slots."""
+    pool: dict[str, Any] = {
+        "num_blocks": num_blocks,
+        "block_size": block_size,
+        "windows": windows,
+        "num_host_slots": num_host_slots,
+    }
+    executor = ScriptedExecutor(
+        script or hash_of_history(1000),
+        make_kv_plan(**pool),
+        max_num_seqs=options.get("max_num_seqs", 8),
+        candidates=candidates,
+        tier=tier,
+    )
+    return Rig(make_scheduler(**pool, tier=executor.kv_tier(), **options), executor)
 
 
 def solo_answer(request: EngineRequest, script: Script) -> tuple[list[int], FinishReason]:

@@ -50,7 +50,7 @@ class OpTwins:
         self._torch_handles = ask(torch_weights)
         self._torch_tensors = torch_weights.load(CPU, lambda done: None)
         self._torch_cache = TorchKvCache(
-            num_layers=1,
+            groups=[[0]],
             num_blocks=num_blocks,
             block_size=block_size,
             num_kv_heads=num_kv_heads,

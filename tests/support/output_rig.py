@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from octavo.contracts.delta import FinishReason, TokenDelta
+from octavo.contracts.request import BeamSpec
 from octavo.contracts.step import TokenLogprobs
 from octavo.engine.build import Engine
 from octavo.engine.fan_out import RequestStream
@@ -19,17 +20,30 @@ from tests.support.scripted_engine import scripted_engine
 class OutputRig:
     """A processor with one request. `push` plays a step and returns the output, if there is one."""
 
-    def __init__(self, params: SamplingParams, prompt: Any = "One", **options: Any) -> None:
+    def __init__(
+        self,
+        params: SamplingParams,
+        prompt: Any = "One",
+        *,
+        beam: BeamSpec | None = None,
+        **options: Any,
+    ) -> None:
         self.engine: Engine = scripted_engine(model={"max_logprobs": -1})
         self.clock = ManualClock(1.0)
         self.aborted: list[tuple[list[str], FinishReason]] = []
         self.news: list[RequestStream] = []
         self.processor = OutputProcessor(self.engine.tokenizer, self._abort, self.clock, **options)
-        self.stream = self.open("r", params, prompt)
+        self.stream = self.open("r", params, prompt, beam)
 
-    def open(self, request_id: str, params: SamplingParams, prompt: Any = "One") -> RequestStream:
+    def open(
+        self,
+        request_id: str,
+        params: SamplingParams,
+        prompt: Any = "One",
+        beam: BeamSpec | None = None,
+    ) -> RequestStream:
         encoded = self.engine.intake.encode(prompt)
-        requests = self.engine.intake.requests(request_id, encoded, params)
+        requests = self.engine.intake.requests(request_id, encoded, params, beam=beam)
         return self.processor.open(request_id, encoded, params, requests, self.news.append)
 
     def _abort(self, request_ids: Sequence[str], reason: FinishReason) -> None:

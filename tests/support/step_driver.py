@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -29,6 +30,8 @@ class RunnerSizes:
     max_num_batched_tokens: int = 64
     kv_cache_dtype: str = "float32"
     dtype: str = "auto"
+    num_host_slots: int = 0
+    swap_dir: str | None = None
     threads: int = 1  # tiny models are done before a second thread is awake
 
 
@@ -38,7 +41,11 @@ def start_runner(make_runner: MakeRunner, checkpoint: Checkpoint, sizes: RunnerS
         model=ModelConfig(
             dtype=sizes.dtype, max_model_len=sizes.max_model_len, threads=sizes.threads
         ),
-        cache=CacheConfig(block_size=sizes.block_size, kv_cache_dtype=sizes.kv_cache_dtype),
+        cache=CacheConfig(
+            block_size=sizes.block_size,
+            kv_cache_dtype=sizes.kv_cache_dtype,
+            swap_dir=sizes.swap_dir,
+        ),
         scheduler=SchedulerConfig(
             max_num_batched_tokens=sizes.max_num_batched_tokens, max_num_seqs=sizes.max_num_seqs
         ),
@@ -54,6 +61,8 @@ def start_runner(make_runner: MakeRunner, checkpoint: Checkpoint, sizes: RunnerS
             num_blocks=sizes.num_blocks,
             block_size=sizes.block_size,
             bytes_per_block=needs.bytes_per_block,
+            groups=needs.kv_groups,
+            num_host_slots=sizes.num_host_slots,
         ),
         max_model_len=sizes.max_model_len,
     )
@@ -66,26 +75,43 @@ class _Request:
     token_ids: list[int]
     num_prompt: int
     num_computed: int
-    block_ids: list[int]
+    tables: list[list[int]]  # of each KV group
     sampling: SamplingSpec
     is_known: bool = False  # to the runner
+    twin: int = -1  # the row that it is forked from in its first step
+
+
+@dataclass(frozen=True)
+class Swapped:
+    """A request without a row, its entries in host slots."""
+
+    request: _Request
+    slots: list[list[int]]  # parallel to the tables; -1 where no block was
 
 
 class StepDriver:
     """Adds requests to rows and advances them by any number of tokens.
 
-    Blocks are handed out in a shuffled order, so that no test depends on neighbouring blocks.
+    Blocks are handed out in a shuffled order, so that no test depends on neighbouring blocks. Those
+    that a window has passed are released, those that others hold too are copied before a write.
+    With `poison_slot` released blocks are overwritten with that host slot.
     """
 
-    def __init__(self, runner: Runner, sizes: RunnerSizes) -> None:
+    def __init__(
+        self, runner: Runner, sizes: RunnerSizes, *, poison_slot: int | None = None
+    ) -> None:
         self.runner = runner
+        self._groups = runner.needs.kv_groups
         self._block_size = sizes.block_size
         self._free_blocks = list(range(sizes.num_blocks))
         random.Random(4).shuffle(self._free_blocks)
+        self._num_holders: Counter[int] = Counter()  # of a block: places in block tables
+        self._free_slots = [slot for slot in range(sizes.num_host_slots) if slot != poison_slot]
+        self._poison_slot = poison_slot
         self._free_rows = list(range(sizes.max_num_seqs))
-        self._freed: list[int] = []
         self._requests: dict[int, _Request] = {}
-        self._step_id = 0
+        self.plan = StepPlan(step_id=1)  # what the next step will be; tests may add moves
+        self.num_poisoned = 0
 
     def add(
         self,
@@ -94,31 +120,35 @@ class StepDriver:
         *,
         num_prompt: int | None = None,
         num_computed: int = 0,
-        block_ids: Sequence[int] = (),
+        tables: Sequence[Sequence[int]] = (),
     ) -> int:
         """A request; some of its tokens may be computed already, in blocks of another one."""
-        row = self._free_rows.pop()
-        self._requests[row] = _Request(
-            token_ids=list(token_ids),
-            num_prompt=num_prompt or len(token_ids),
-            num_computed=num_computed,
-            block_ids=list(block_ids),
-            sampling=sampling or SamplingSpec(),
+        return self._enter(
+            _Request(
+                token_ids=list(token_ids),
+                num_prompt=num_prompt or len(token_ids),
+                num_computed=num_computed,
+                tables=[list(table) for table in tables or [[] for _ in self._groups]],
+                sampling=sampling or SamplingSpec(),
+            )
         )
-        return row
+
+    def fork(self, row: int, sampling: SamplingSpec | None = None) -> int:
+        """A twin of a row, for a step in which that one computes its last token and this one 0."""
+        parent = self._requests[row]
+        twin = replace(parent, token_ids=list(parent.token_ids), tables=[[] for _ in self._groups])
+        twin.sampling = sampling or parent.sampling
+        twin.is_known, twin.twin, twin.num_computed = False, row, len(twin.token_ids)
+        return self._enter(twin)
 
     def step(self, work: Mapping[int, int], copies: Sequence[tuple[int, int]] = ()) -> StepResult:
         """Compute so many further tokens of each row; sample where that is all of them."""
-        self._step_id += 1
-        plan = StepPlan(
-            step_id=self._step_id,
-            freed_rows=self._freed,
-            copy_from=[source for source, _ in copies],
-            copy_to=[target for _, target in copies],
-        )
-        self._freed = []
+        plan = self.plan
+        plan.copy_from += [source for source, _ in copies]
+        plan.copy_to += [target for _, target in copies]
         for row, num_tokens in work.items():
             self._schedule(plan, row, num_tokens)
+        self.plan = StepPlan(step_id=plan.step_id + 1)
         result = self.runner.run(plan)
         assert plan.step_id == result.step_id
         drawn = iter(result.sampled)
@@ -134,10 +164,44 @@ class StepDriver:
         """End a request; the answer is all of its tokens."""
         request = self._requests.pop(row)
         if request.is_known:
-            self._freed.append(row)
+            self.plan.freed_rows.append(row)
         self._free_rows.append(row)
-        self._free_blocks += set(request.block_ids) - set(self._free_blocks)
+        for table in request.tables:
+            for block in table:
+                self._let_go(block)
         return request.token_ids
+
+    def replace_newest(self, row: int, token_id: int) -> None:
+        """The token that was sampled last is another one."""
+        self._requests[row].token_ids[-1] = token_id
+        self.plan.replaced_rows.append(row)
+        self.plan.replaced_token_ids.append(token_id)
+
+    def swap_out(self, row: int) -> Swapped:
+        """With the next step a request leaves its row and its blocks for host slots."""
+        request = self._requests[row]
+        slots = [
+            [-1 if block < 0 else self._free_slots.pop() for block in table]
+            for table in request.tables
+        ]
+        self.plan.swap_out_from += [
+            block for table in request.tables for block in table if block >= 0
+        ]
+        self.plan.swap_out_to += [slot for table in slots for slot in table if slot >= 0]
+        self.finish(row)
+        return Swapped(request, slots)
+
+    def swap_in(self, swapped: Swapped) -> int:
+        """With the next step it enters a row again; the slots are free after that step."""
+        request, slots = swapped.request, swapped.slots
+        request.tables = [
+            [-1 if slot < 0 else self.take_block() for slot in table] for table in slots
+        ]
+        request.is_known = False
+        self.plan.swap_in_from += [slot for table in slots for slot in table if slot >= 0]
+        self.plan.swap_in_to += [block for table in request.tables for block in table if block >= 0]
+        self._free_slots[:0] = [slot for table in slots for slot in table if slot >= 0]
+        return self._enter(request)
 
     def remaining(self, row: int) -> int:
         """Known tokens of a row that are not computed yet."""
@@ -148,29 +212,79 @@ class StepDriver:
         """All known tokens of a row."""
         return list(self._requests[row].token_ids)
 
-    def blocks(self, row: int) -> list[int]:
-        """The block table of a row."""
-        return list(self._requests[row].block_ids)
+    def tables(self, row: int) -> list[list[int]]:
+        """The block tables of a row; -1 where a window has passed."""
+        return [list(table) for table in self._requests[row].tables]
 
     def take_block(self) -> int:
         """A free block, for copies."""
         return self._free_blocks.pop()
 
+    def _enter(self, request: _Request) -> int:
+        row = self._free_rows.pop()
+        self._requests[row] = request
+        for table in request.tables:
+            self._num_holders.update(block for block in table if block >= 0)
+        return row
+
+    def _let_go(self, block: int) -> None:
+        if block < 0:
+            return
+        self._num_holders[block] -= 1
+        if self._num_holders[block]:
+            return
+        self._free_blocks.insert(0, block)
+        if self._poison_slot is not None:
+            self.num_poisoned += 1
+            self.plan.swap_in_from.append(self._poison_slot)
+            self.plan.swap_in_to.append(block)
+
     def _schedule(self, plan: StepPlan, row: int, num_tokens: int) -> None:
         request = self._requests[row]
         end = request.num_computed + num_tokens
-        needed = -(-end // self._block_size) - len(request.block_ids)
-        appended = [self._free_blocks.pop() for _ in range(needed)]
-        request.block_ids += appended
-        if request.is_known:
-            plan.table_rows += [row] * len(appended)
-            plan.table_block_ids += appended
-        else:
+        if request.twin >= 0 and not request.is_known:
+            request.tables = self.tables(request.twin)
+            for table in request.tables:
+                self._num_holders.update(block for block in table if block >= 0)
+        for group in range(len(self._groups)):
+            for place, block in self._changes(plan, request, group, end):
+                if request.is_known:
+                    plan.table_rows.append(row)
+                    plan.table_groups.append(group)
+                    plan.table_places.append(place)
+                    plan.table_block_ids.append(block)
+        if not request.is_known:
             plan.new_rows.append(self._new_row(row, request))
             request.is_known = True
         plan.rows.append(row)
         plan.num_tokens.append(num_tokens)
         plan.samples.append(end == len(request.token_ids))
+
+    def _changes(
+        self, plan: StepPlan, request: _Request, group: int, end: int
+    ) -> list[tuple[int, int]]:
+        """Make a table ready for the tokens up to `end`; the (place, block) that changed."""
+        table, size, window = request.tables[group], self._block_size, self._groups[group].window
+        changes = []
+        num_passed = max(0, request.num_computed + 1 - window) // size if window else 0
+        for place in range(min(num_passed, len(table))):
+            if table[place] >= 0:
+                self._let_go(table[place])
+                table[place] = -1
+                changes.append((place, -1))
+        first = request.num_computed // size if request.num_computed < end else len(table)
+        for place in range(first, -(-end // size)):
+            if place < len(table) and self._num_holders[table[place]] == 1:
+                continue
+            block = self.take_block()
+            self._num_holders[block] += 1
+            if place < len(table):
+                plan.copy_from.append(table[place])
+                plan.copy_to.append(block)
+                self._let_go(table[place])
+            table[place : place + 1] = [block]
+            changes.append((place, block))
+        return changes
 
     def _new_row(self, row: int, request: _Request) -> NewRow:
         return NewRow(
@@ -179,8 +293,9 @@ class StepDriver:
             token_ids=list(request.token_ids),
             num_prompt_tokens=request.num_prompt,
             num_computed_tokens=request.num_computed,
-            block_ids=[list(request.block_ids)],
+            block_ids=[list(table) for table in request.tables],
             sampling=request.sampling,
+            twin_row=request.twin if request.num_computed == len(request.token_ids) else -1,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,10 +32,12 @@ def events(chunks: Sequence[dict[str, Any]], *, end: bytes = DONE) -> bytes:
 
 
 @contextmanager
-def stub_server(**answers: list[bytes]) -> Iterator[StubServer]:
+def stub_server(
+    paths: Mapping[str, list[bytes]] | None = None, /, **answers: list[bytes]
+) -> Iterator[StubServer]:
     """The server, stopped at the end. `completions=[...]` plans `/v1/completions`."""
-    paths = {f"/v1/{name.replace('__', '/')}": bodies for name, bodies in answers.items()}
-    stub = StubServer({"/v1/models": [json.dumps(MODELS).encode()], **paths})
+    named = {f"/v1/{name.replace('__', '/')}": bodies for name, bodies in answers.items()}
+    stub = StubServer({"/v1/models": [json.dumps(MODELS).encode()], **named, **(paths or {})})
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, stub))
     server.daemon_threads = True
     stub.url = f"http://127.0.0.1:{server.server_port}"

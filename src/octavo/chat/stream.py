@@ -60,7 +60,7 @@ class ChatStream:
         self._tag = ""  # the tag that began the region
         self._begin = ""  # white space before it
         self._has_content = False
-        self._trims = True  # white space before the first content, or after a region, is dropped
+        self._trims = False  # white space after a region is dropped
         tags = {*(dialect.begins if dialect else ()), *(style.begins if style else ())}
         if dialect is not None:
             tags.add(dialect.end)
@@ -68,6 +68,7 @@ class ChatStream:
             tags.add(style.end)
         noise = {*dropped, *(dialect.noise if dialect else ()), *(style.noise if style else ())}
         self._dropped = tuple(text for text in noise if text and text not in tags)
+        self._first_letters = {tag[0] for tag in (*tags, *self._dropped) if tag}
         self._has_ended = False
 
     def push(self, text: str) -> ChatPart:
@@ -137,15 +138,25 @@ class ChatStream:
 
     def _collect_call(self, part: ChatPart) -> bool:
         assert self._dialect is not None
-        if not self._dialect.end:
-            return False  # up to the end of the answer
-        end = self._held.find(self._dialect.end)
+        end = self._end_of_call(self._dialect)
         if end < 0:
             return False
         body, self._held = self._held[:end], self._held[end + len(self._dialect.end) :]
         self._mode = _Mode.CONTENT
         self._end_call(part, body, has_end=True)
         return True
+
+    def _end_of_call(self, dialect: ToolDialect) -> int:
+        """Where the end tag begins in the held text; -1: more is needed, or the answer ends it.
+
+        An end tag inside a text of the call is none, unless the call never ends otherwise.
+        """
+        if not dialect.end:
+            return -1
+        first = end = self._held.find(dialect.end)
+        while end >= 0 and dialect.is_open(self._held[:end]):
+            end = self._held.find(dialect.end, end + 1)
+        return first if end < 0 and self._has_ended else end
 
     def _end_call(self, part: ChatPart, body: str, *, has_end: bool) -> None:
         """A region is complete: calls, or plain text if it is none."""
@@ -166,6 +177,9 @@ class ChatStream:
         """Text before the first of `tags` and that tag; or what cannot belong to one, and ""."""
         first, found = len(self._held), ""
         known = [tag for tag in tags if tag]
+        if not self._first_letters & set(self._held):  # most text
+            text, self._held = self._held, ""
+            return text, ""
         for tag in known:
             place = self._held.find(tag)
             if 0 <= place < first or (place == first and len(tag) > len(found)):

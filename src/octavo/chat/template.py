@@ -67,6 +67,10 @@ class ChatTemplate:
             return self._given_format
         return "openai" if self._compiled.wants_parts else "string"
 
+    def uses(self, variable: str) -> bool:
+        """Whether the template asks for a variable of the caller."""
+        return self.source is not None and variable in self._compiled.variables
+
     def prepare(self) -> None:
         """Compile now what the first rendering would compile. Raises CorruptFileError."""
         if self.source is not None:

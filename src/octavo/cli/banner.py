@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from octavo.contracts.kv_plan import MemoryPlan
+from octavo.contracts.kv_plan import KVPlan, MemoryPlan
 from octavo.engine.build import Engine
 from octavo.foundation.quantities import format_bytes, format_count
 from octavo.version import version
@@ -15,9 +15,20 @@ def banner(engine: Engine, url: str | None) -> list[str]:
         engine.hardware,
         memory_line(engine.memory_plan),
     ]
+    if engine.memory_plan.kv.num_host_slots:
+        lines.append(swap_line(engine.memory_plan.kv))
     if url is not None:
         lines.append(f"ready at {url}")
     return lines
+
+
+def swap_line(plan: KVPlan) -> str:
+    """What lies outside the pool."""
+    num_bytes = plan.num_host_slots * plan.bytes_per_block
+    return (
+        f"host slots: {format_bytes(num_bytes)} for {format_count(plan.num_host_slots)} KV blocks "
+        "that are swapped out, or on their way to or from the disk"
+    )
 
 
 def memory_line(plan: MemoryPlan) -> str:

@@ -1,5 +1,4 @@
-"""A small client of our own server, for `octavo chat` and `octavo complete`: standard library
-only."""
+"""A small client of our own server, for the commands that talk to one: standard library only."""
 
 from __future__ import annotations
 
@@ -17,7 +16,11 @@ TIMEOUT_S = 600.0
 
 
 class ServerError(OctavoError):
-    """The server answered with an error, or not at all."""
+    """The server answered with an error, or not at all: then there is no `status`."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class Client:
@@ -48,6 +51,16 @@ class Client:
         finally:
             connection.close()
 
+    def get(self, path: str, timeout_s: float) -> bytes:
+        """The body of an answer. Raises ServerError."""
+        connection, response = self._request("GET", path, None, timeout_s)
+        try:
+            return response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise ServerError(f"the connection to the server broke: {error}") from error
+        finally:
+            connection.close()
+
     def stream(self, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The chunks of a streamed answer."""
         connection, response = self._request("POST", path, {**body, "stream": True})
@@ -68,14 +81,14 @@ class Client:
             connection.close()
 
     def _request(
-        self, method: str, path: str, body: dict[str, Any] | None
+        self, method: str, path: str, body: dict[str, Any] | None, timeout_s: float = TIMEOUT_S
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         kind = (
             http.client.HTTPSConnection
             if self._parts.scheme == "https"
             else http.client.HTTPConnection
         )
-        connection = kind(self._host or "", self._port, timeout=TIMEOUT_S)
+        connection = kind(self._host or "", self._port, timeout=timeout_s)
         data = None if body is None else json.dumps(body).encode()
         try:
             connection.request(method, self._prefix + path, data, self._headers)
@@ -89,7 +102,7 @@ class Client:
         if response.status != 200:
             message = _message(response.read())
             connection.close()
-            raise ServerError(f"{response.status}: {message}")
+            raise ServerError(f"{response.status}: {message}", response.status)
         return connection, response
 
 
@@ -101,4 +114,4 @@ def _message(body: bytes) -> str:
     try:
         return str(json.loads(body)["error"]["message"])
     except (ValueError, KeyError, TypeError):
-        return body[:200].decode("utf-8", "replace") or "no explanation"
+        return " ".join(body[:200].decode("utf-8", "replace").split()) or "no explanation"

@@ -16,6 +16,7 @@ COMMANDS = {
     "run": ("octavo.cli.run", "Answer one prompt here and now, without a server."),
     "chat": ("octavo.cli.chat", "Talk to a running server."),
     "complete": ("octavo.cli.complete", "Let a running server continue texts."),
+    "top": ("octavo.cli.top", "Watch the requests and KV blocks of a running server."),
     "pull": ("octavo.cli.pull", "Fetch a model into the cache."),
     "list": ("octavo.cli.list_models", "List the models that are at hand."),
     "bench": ("octavo.cli.bench", "Measure speed on this machine."),

@@ -62,6 +62,7 @@ def _refuse_swallowed_model(parsed: argparse.Namespace) -> None:
         return
     for flag, values in (
         ("--api-key", parsed.api_key),
+        ("--admin-api-key", parsed.admin_api_key),
         ("--served-model-name", parsed.served_model_name),
     ):
         if len(values or ()) > 1:

@@ -19,14 +19,11 @@ NO_EFFECT_SWITCHES: Mapping[str, str] = {
     "--no-enable-log-requests": "requests are never logged",
     "--disable-uvicorn-access-log": "there is no access log",
     "--use-v2-block-manager": "vLLM removed it; there is one block manager",
-    "--enable-auto-tool-choice": "tool calls are not parsed yet; answers stay plain text",
     "--async-scheduling": "the scheduler runs between steps",
     "--trust-remote-code": "no code from a model's repository is ever run",
 }
 NO_EFFECT_VALUES: Mapping[str, str] = {
-    "--tool-call-parser": "tool calls are not parsed yet; answers stay plain text",
     "--load-format": "the format is recognised from the files",
-    "--swap-space": "preempted requests are recomputed",
     "--num-scheduler-steps": "vLLM removed it",
     "--max-seq-len-to-capture": "there are no graphs to capture",
     "--device": "the CPU back end is used",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from octavo.config.field import check_options, option
+from octavo.config.kv_events import parse_kv_events
 
 ACTIVATION_DTYPES = ("float32",)
 KV_DTYPES = ("auto", "bfloat16", "float16", "float32")
@@ -87,11 +88,13 @@ class CacheConfig:
     kv_events_config: str | None = option(
         None,
         "JSON as in vLLM: where to publish changes of the prefix cache, such as "
-        '{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5557"}.',
+        '{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5557"}. That '
+        "endpoint, the default, shows token ids of prompts to every machine that can connect.",
     )
 
     def __post_init__(self) -> None:
         check_options(self)
+        parse_kv_events(self.kv_events_config)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,6 @@ NO_EFFECT: Mapping[str, str] = {
     "enforce_eager": "nothing is compiled at start",
     "load_format": "the format is recognised from the files",
     "max_seq_len_to_capture": "there are no graphs to capture",
-    "swap_space": "preempted requests are recomputed",
     "tokenizer_mode": "there is one kind of tokenizer",
     "trust_remote_code": "no code from a model's repository is ever run",
     "use_v2_block_manager": "there is one block manager",
@@ -77,10 +76,20 @@ class EngineOptions(TypedDict, total=False):
     kv_cache_memory_bytes: int | None
     num_gpu_blocks_override: int | None
     enable_prefix_caching: bool
+    swap_space: float
+    swap_dir: str | None
+    kv_offload_dir: str | None
+    kv_offload_gb: float
+    kv_events_config: str | None
     max_num_batched_tokens: int
     max_num_seqs: int
     scheduling_policy: str
     enable_chunked_prefill: bool
+    preemption_mode: str
+    priority_preemption: bool
+    long_prefill_token_threshold: int
+    max_num_partial_prefills: int | None
+    max_decode_slowdown: float
 
 
 class LLMOptions(EngineOptions, total=False):
@@ -105,7 +114,6 @@ class LLMOptions(EngineOptions, total=False):
     runner: str
     skip_tokenizer_init: bool
     speculative_config: object
-    swap_space: float
     task: str | None
     tensor_parallel_size: int
     tokenizer_mode: str

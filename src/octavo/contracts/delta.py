@@ -30,7 +30,9 @@ class TokenDelta(msgspec.Struct, tag="delta"):
     finish_reason: FinishReason | None = None
     # The id from `stop_token_ids` that matched, or "timeout" with finish_reason "abort".
     stop_reason: int | Literal["timeout"] | None = None
-    error: str | None = None  # with finish_reason "error"
+    is_complete: bool = False  # a grammar ended the answer: the last token is text, no end token
+    # With finish_reason "error"; and of a "timeout" before the first token, the numbers.
+    error: str | None = None
     logprobs: list[TokenLogprobs] | None = None  # parallel to `token_ids`
     prompt_logprobs: list[TokenLogprobs] | None = (
         None  # for the prompt tokens computed in this step

@@ -22,14 +22,24 @@ class GrammarSpec(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
+class ThinkingSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer that may begin with thoughts, which no grammar binds."""
+
+    end_token_id: int  # ends the thoughts
+    begin_token_id: int = -1  # begins them, as the first token of the answer; -1: nothing does
+    is_open: bool = False  # the prompt has begun them
+    max_tokens: int = -1  # thoughts longer than this are ended; -1: no limit
+
+
 class TokenConstraint(Protocol):
     """The state of one answer under its grammar."""
 
     def mask(self) -> bytes:
         """The tokens that may come next: bit `i % 32` of 32-bit word `i // 32`, little-endian.
 
-        Covers the whole vocabulary of the model. End-of-sequence ids are set where the answer may
-        end. Raises ConstraintError when the grammar became too complex to follow.
+        Covers the whole vocabulary of the model; empty where every token may come. End-of-sequence
+        ids are set where the answer may end. Raises ConstraintError when the grammar became too
+        complex to follow.
         """
 
     def accept(self, token_id: int) -> bool:

@@ -1,7 +1,7 @@
 """What changed in the prefix cache, for routers that mirror it: vLLM's KV events, in its layout.
 
-The wire form is msgpack of `KVEventBatch`, an array; events are arrays tagged with their class name.
-Source: vLLM's documented KV-event stream (`--kv-events-config`).
+The wire form is msgpack of `KVEventBatch`, an array; events are arrays tagged with their class
+name. Source: vLLM's documented KV-event stream (`--kv-events-config`).
 """
 
 from __future__ import annotations

@@ -18,6 +18,12 @@ class KVGroup(msgspec.Struct, frozen=True, kw_only=True):
     layers: tuple[int, ...] = ()  # indices of attention layers; layer i lies in lane i of a block
     window: int = 0  # a token sees itself and the `window - 1` tokens before it; 0: all before it
 
+    def first_place(self, position: int, block_size: int) -> int:
+        """The first block that the token at `position` sees; later tokens see no earlier one."""
+        if not self.window:
+            return 0
+        return max(0, position - self.window + 1) // block_size
+
 
 class KVPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The pool of one engine. Block ids run from 0 to `num_blocks - 1`."""
@@ -46,9 +52,9 @@ class KVPlan(msgspec.Struct, frozen=True, kw_only=True):
                 spare -= self._most_blocks(group)
             else:
                 num_unbounded += 1
-        if not num_unbounded:
-            return _ALWAYS if spare >= 0 else 0
-        whole = max(0, spare) // num_unbounded
+        if not num_unbounded and spare >= 0:
+            return _ALWAYS
+        whole = max(0, spare) // num_unbounded if num_unbounded else 0
         shared = self.num_blocks // len(self.groups)  # before any window is full
         return max(whole, min(shared, self._smallest_window_blocks())) * self.block_size
 

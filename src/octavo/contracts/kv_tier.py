@@ -1,8 +1,8 @@
 """What the deciding column asks of a slower tier of KV blocks, such as a disk.
 
-Blocks go there by way of *host slots*: a step copies an evicted block into a slot (`swap_out`), then
-`store` takes the slot's content away in the background; `load` fills a slot, and a step copies it into
-a block (`swap_in`). A key is the block's chained hash and the number of its KV group.
+Blocks go there by way of *host slots*: a step copies an evicted block into a slot (`swap_out`),
+then `store` takes the slot's content away in the background; `load` fills a slot, and a step copies
+it into a block (`swap_in`). A key is the block's chained hash and the number of its KV group.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class KVTier(Protocol):
         """Fill a host slot. False, and the entry is forgotten, if it is not there or not whole."""
 
     def store(self, key: TierKey, slot: int) -> None:
-        """Write a host slot away in the background; the slot is busy until `take_stored` names it."""
+        """Write a host slot away in the background; it is busy until `take_stored` names it."""
 
     def take_stored(self) -> Sequence[int]:
         """Slots whose writing has ended, well or not, since the last call."""

@@ -16,8 +16,8 @@ import msgspec
 class SamplingSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Sampling of one row, resolved against the vocabulary; see `SamplingParams` for the meaning.
 
-    Order of application: logprobs are captured raw; `allowed_token_ids`, `bad_words`, `min_tokens`,
-    `logit_bias`; penalties (repetition: prompt and output; the others: output only); temperature;
+    Order of application: logprobs are captured raw; the plan's mask of the row;
+    `allowed_token_ids`, `bad_words`, `min_tokens`, `logit_bias`; penalties (repetition: prompt and output; the others: output only); temperature;
     `min_p`, `top_k`, `top_p`; draw.
 
     The draw for the token at position `p` (0-based index in the whole sequence) depends on
@@ -60,9 +60,10 @@ class NewRow(msgspec.Struct, frozen=True, kw_only=True):
 class StepPlan(msgspec.Struct, kw_only=True):
     """One step. Lists with equal comments run in parallel.
 
-    The runner works through it in this order: free rows, fill new rows, change block tables, replace
-    tokens; swap out, swap in, copy; compute `num_tokens[i]` further tokens of `rows[i]`; sample where
-    `samples[i]`. A row samples exactly when all its known tokens are computed after this step.
+    The runner works through it in this order: free rows, fill new rows, change block tables,
+    replace tokens; swap out, swap in, copy; compute `num_tokens[i]` further tokens of `rows[i]`;
+    sample where `samples[i]`. A row samples exactly when all its known tokens are computed after
+    this step.
 
     Moves of one kind follow one another in plan order, and all entries that a move reads are those
     from before the computing. A block is `block_size` slots of every layer of a group.
@@ -71,8 +72,8 @@ class StepPlan(msgspec.Struct, kw_only=True):
     step_id: int
     freed_rows: list[int] = []  # after a step that raised, also rows that hold nothing: no error
     new_rows: list[NewRow] = []
-    # (a) block tables of known rows: entry `place` of the table of a group becomes this block. A place
-    # just past the end makes the table longer. A row may appear several times.
+    # (a) block tables of known rows: entry `place` of the table of a group becomes this block. A
+    # place just past the end makes the table longer. A row may appear several times.
     table_rows: list[int] = []
     table_groups: list[int] = []
     table_places: list[int] = []
@@ -90,6 +91,10 @@ class StepPlan(msgspec.Struct, kw_only=True):
     rows: list[int] = []  # (f) rows that compute, each once; a fork after its twin
     num_tokens: list[int] = []  # (f) at least 1; 0 for a fork in its first step
     samples: list[bool] = []  # (f)
+    # (g) rows that sample under a grammar, and the tokens that each may draw: bit `i % 8` of byte
+    # `i // 8`, for at least the whole vocabulary
+    mask_rows: list[int] = []
+    masks: list[bytes] = []
 
     @property
     def total_tokens(self) -> int:

@@ -22,14 +22,17 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from octavo.config.engine import EngineConfig
 from octavo.contracts.delta import FinishReason, TokenDelta
+from octavo.contracts.grammar import ThinkingSpec
 from octavo.contracts.progress import ReportProgress
-from octavo.contracts.request import EngineRequest
+from octavo.contracts.request import BeamSpec, EngineRequest
+from octavo.engine.beam_search import beam_search_output, beam_spec, text_params
 from octavo.engine.build import Engine, build_engine
 from octavo.engine.core import EngineCore
+from octavo.engine.debug_view import debug_view
 from octavo.engine.detached import EngineListener, EngineThread
 from octavo.engine.health import STALLED_AFTER_S
 from octavo.engine.intake import EncodedPrompt
@@ -38,9 +41,9 @@ from octavo.engine.output_stream import OutputStream
 from octavo.engine.stats import EngineStats
 from octavo.errors import EngineDeadError, OverloadedError
 from octavo.foundation.clock import Clock, SystemClock
-from octavo.outputs import RequestOutput
+from octavo.outputs import BeamSearchOutput, RequestOutput
 from octavo.prompts import PromptType
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import BeamSearchParams, SamplingParams
 from octavo.text.tokenizer import LONG_TEXT, Tokenizer
 
 T = TypeVar("T")
@@ -142,23 +145,42 @@ class AsyncLLM:
         request_id: str | None = None,
         *,
         priority: int = 0,
+        timeout: float | None = None,
+        tenant: str = "",
+        beam: BeamSpec | None = None,
+        thinking: ThinkingSpec | None = None,
     ) -> CheckedRequest:
-        """Tokenise and check a request; nothing is queued.
+        """Tokenise and check a request; nothing is queued, but `timeout` counts from now.
+
+        A grammar is compiled outside the event loop. `thinking` bounds thoughts, and keeps a
+        grammar from them.
 
         Raises InvalidRequestError that names the field and the limit, EngineDeadError,
         OverloadedError.
         """
-        intake = (await self.ready()).intake
+        engine = await self.ready()
+        intake = engine.intake
         self._admit()
         text = prompt.get("prompt") if isinstance(prompt, dict) else prompt
         if isinstance(text, str) and len(text) >= LONG_TEXT:
             encoded = await asyncio.to_thread(intake.encode, prompt)
         else:
             encoded = intake.encode(prompt)
+        if sampling_params.structured_outputs is not None:
+            await asyncio.to_thread(engine.grammars.check, sampling_params.structured_outputs)
         # A number that never comes again: two live requests may carry the same name.
         name, number = request_id or "request", next(self._numbers)
         core_id = f"{name}-{number}"
-        requests = intake.requests(core_id, encoded, sampling_params, priority=priority)
+        requests = intake.requests(
+            core_id,
+            encoded,
+            sampling_params,
+            priority=priority,
+            timeout=timeout,
+            tenant=tenant,
+            beam=beam,
+            thinking=thinking,
+        )
         return CheckedRequest(request_id or core_id, encoded, sampling_params, requests)
 
     def submit(self, checked: CheckedRequest) -> OutputStream:
@@ -189,16 +211,47 @@ class AsyncLLM:
         request_id: str | None = None,
         *,
         priority: int = 0,
+        timeout: float | None = None,
+        tenant: str = "",
     ) -> AsyncGenerator[RequestOutput, None]:
         """The outputs of one request, in the form that `sampling_params.output_kind` asks for.
 
-        Lower `priority` runs first under the priority policy. Raises InvalidRequestError,
-        RequestFailedError, OverloadedError, EngineDeadError.
+        Lower `priority` runs first under the priority policy. After `timeout` seconds the answer
+        ends as it is, with the finish reason "abort" and the stop reason "timeout". Different
+        tenants share no cached blocks. Raises InvalidRequestError, RequestFailedError,
+        OverloadedError, EngineDeadError.
         """
-        checked = await self.check(prompt, sampling_params, request_id, priority=priority)
+        checked = await self.check(
+            prompt, sampling_params, request_id, priority=priority, timeout=timeout, tenant=tenant
+        )
         async with self.submit(checked) as outputs:
             async for output in outputs:
                 yield output
+
+    async def beam_search(
+        self,
+        prompt: PromptType,
+        params: BeamSearchParams,
+        request_id: str | None = None,
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+        tenant: str = "",
+    ) -> BeamSearchOutput:
+        """The likeliest answers to a prompt, the best first. Raises as `generate` does."""
+        engine = await self.ready()
+        checked = await self.check(
+            prompt,
+            text_params(params, engine.intake.limits.max_logprobs),
+            request_id,
+            priority=priority,
+            timeout=timeout,
+            tenant=tenant,
+            beam=beam_spec(params),
+        )
+        async with self.submit(checked) as outputs:
+            output = await anext(outputs)
+        return beam_search_output(output, params, engine.tokenizer)
 
     async def abort(self, request_id: str | Sequence[str]) -> None:
         """End live requests by name; their readers get a last output with reason "abort"."""
@@ -221,9 +274,17 @@ class AsyncLLM:
         """Counts and gauges, read between two steps. Raises EngineDeadError."""
         return await self._call(EngineCore.stats)
 
-    async def reset_prefix_cache(self) -> bool:
-        """Forget all cached blocks; False, and nothing happens, while any request runs."""
-        return await self._call(EngineCore.reset_prefix_cache)
+    async def reset_prefix_cache(self, *, reset_external: bool = False) -> bool:
+        """Forget all cached blocks; False, and nothing happens, while any request runs.
+
+        `reset_external` also clears the folder of `--kv-offload-dir`.
+        """
+        reset = partial(EngineCore.reset_prefix_cache, reset_external=reset_external)
+        return await self._call(reset)
+
+    async def debug_view(self) -> dict[str, Any]:
+        """Requests and blocks for people, read between two steps. Raises EngineDeadError."""
+        return await self._call(partial(debug_view, now_s=self._clock.now_s))
 
     async def get_tokenizer(self) -> Tokenizer:
         """The tokenizer of the model."""
@@ -304,7 +365,7 @@ class AsyncLLM:
             raise EngineDeadError("the engine has been shut down")
 
     def _admit(self) -> None:
-        """Whether one more request may be queued now. A bound on waiting requests belongs here."""
+        """Whether requests are taken at all; the server bounds how many may wait."""
         self._raise_if_dead()
         if self._is_draining:
             raise OverloadedError("the engine is shutting down and takes no further request")

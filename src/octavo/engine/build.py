@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from octavo.config.engine import EngineConfig, ModelConfig
+from octavo.config.kv_events import parse_kv_events
 from octavo.config.model_facts import ModelFacts
 from octavo.contracts.kv_plan import MemoryPlan
 from octavo.contracts.progress import ReportProgress
 from octavo.engine.core import EngineCore
+from octavo.engine.grammars import Grammars
 from octavo.engine.intake import Intake, IntakeLimits
+from octavo.engine.kv_events import open_publisher
 from octavo.errors import InvalidRequestError
 from octavo.executor.base import Executor
 from octavo.executor.inline import InlineExecutor
@@ -60,6 +63,7 @@ class Engine:
     chat_template: str | None  # its source
     core: EngineCore
     intake: Intake
+    grammars: Grammars
     default_sampling: Mapping[str, Any]  # SamplingParams fields that the model asks for
 
     @property
@@ -102,10 +106,14 @@ def start_core(
     config: EngineConfig, executor: Executor, clock: Clock, report: ReportProgress
 ) -> EngineCore:
     """A core on a started executor; the executor is stopped again if that fails."""
+    publisher = None
     try:
-        return EngineCore.start(config.scheduler, config.cache, executor, clock, report)
+        publisher = open_publisher(parse_kv_events(config.cache.kv_events_config))
+        return EngineCore.start(config.scheduler, config.cache, executor, clock, report, publisher)
     except BaseException:
         executor.stop()
+        if publisher is not None:
+            publisher.close()
         raise
 
 
@@ -127,6 +135,8 @@ def assemble(
         max_logprobs=config.model.max_logprobs,
         eos_token_ids=tuple(dict.fromkeys(id_ for id_ in eos if id_ is not None)),
     )
+    grammars = Grammars(tokenizer, facts.vocab_size, limits.eos_token_ids)
+    core.use_grammars(grammars)
     return Engine(
         name=checkpoint.name,
         config=config,
@@ -135,6 +145,7 @@ def assemble(
         chat_template=checkpoint.chat_template,
         core=core,
         intake=Intake(tokenizer, limits, seed=config.model.seed, clock=clock),
+        grammars=grammars,
         default_sampling=_default_sampling(config.model, facts),
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from octavo.contracts.delta import FinishReason, TokenDelta
+from octavo.contracts.delta import BeamSequence, FinishReason, TokenDelta
 from octavo.contracts.step import TokenLogprobs
 from octavo.outputs import CompletionOutput, LogprobList
 from octavo.sampling_params import RequestOutputKind, SamplingParams
@@ -23,6 +23,7 @@ class Choice:
         "_cumulative_logprob",
         "_decode",
         "_detokenizer",
+        "_is_beam",
         "_logprobs",
         "_matcher",
         "_min_tokens",
@@ -61,6 +62,7 @@ class Choice:
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprobs] | None = None if params.logprobs is None else []
         self._cumulative_logprob = 0.0
+        self._is_beam = False
         is_plain = matcher is None and self._logprobs is None
         self._push_plain = detokenizer.push if detokenizer is not None and is_plain else None
 
@@ -97,7 +99,17 @@ class Choice:
             self.end(delta.finish_reason, delta.stop_reason)
         return False
 
-    def end(self, reason: FinishReason, stop_reason: int | None = None) -> None:
+    def push_beam(self, beam: BeamSequence) -> None:
+        """Take in the whole of an answer that a beam search found."""
+        self.push(
+            TokenDelta(
+                "", beam.token_ids, beam.finish_reason, beam.stop_reason, logprobs=beam.logprobs
+            )
+        )
+        self._cumulative_logprob = beam.cumulative_logprob
+        self._is_beam = True
+
+    def end(self, reason: FinishReason, stop_reason: int | str | None = None) -> None:
         """Nothing follows: let go of the text that was held back."""
         self.has_news = True
         self.finish_reason, self.stop_reason = reason, stop_reason
@@ -121,7 +133,7 @@ class Choice:
             self.index,
             text,
             token_ids,
-            None if logprobs is None else self._cumulative_logprob,
+            self._cumulative_logprob if logprobs is not None or self._is_beam else None,
             None if logprobs is None else LogprobList(logprobs, self._decode),
             self.finish_reason,
             self.stop_reason,
@@ -132,7 +144,7 @@ class Choice:
         assert self._detokenizer is not None
         token_ids, push = delta.token_ids, self._detokenizer.push
         with_text = token_ids
-        if delta.finish_reason == "stop" and not self._shows_stop:
+        if delta.finish_reason == "stop" and not (self._shows_stop or delta.is_complete):
             with_text = token_ids[:-1]  # the token that ended the answer has no text
         if self._matcher is None:
             for token_id in with_text:

@@ -17,15 +17,19 @@ and no further delta comes: the caller tells whoever waits for one.
 from __future__ import annotations
 
 import logging
+import time
 from typing import Self
 
 from octavo.config.engine import CacheConfig, SchedulerConfig
 from octavo.contracts.delta import FinishReason, TokenDelta
+from octavo.contracts.grammar import ConstraintError, TokenConstraint
 from octavo.contracts.kv_plan import MemoryPlan
 from octavo.contracts.progress import ReportProgress
 from octavo.contracts.request import EngineRequest
 from octavo.contracts.step import NewRow, StepPlan, StepResult
-from octavo.engine.stats import EngineStats, StepStats, StepTimes
+from octavo.engine.grammars import Grammars
+from octavo.engine.kv_events import KVEventPublisher
+from octavo.engine.stats import EngineStats, StepStats, StepTimes, take_stats
 from octavo.errors import EngineDeadError, InvalidRequestError
 from octavo.executor.base import Executor
 from octavo.foundation.clock import Clock
@@ -34,21 +38,32 @@ from octavo.scheduling.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
 
+_TIER_POLL_S = 0.002  # between two looks at whether the tier has written a slot away
+_TIER_PATIENCE_S = 30.0  # a disk that writes nothing for so long is given up at the end
+
 
 class EngineCore:
     """One engine: requests go in, token deltas come out, one `step` at a time."""
 
     def __init__(
-        self, scheduler: Scheduler, executor: Executor, memory_plan: MemoryPlan, clock: Clock
+        self,
+        scheduler: Scheduler,
+        executor: Executor,
+        memory_plan: MemoryPlan,
+        clock: Clock,
+        publisher: KVEventPublisher | None = None,
     ) -> None:
         """Join parts that are ready: `executor` has been started and answered `memory_plan`."""
         self._scheduler = scheduler
         self._executor = executor
         self._memory_plan = memory_plan
         self._clock = clock
+        self._publisher = publisher
+        self._grammars: Grammars | None = None
         self._times = StepTimes()
         self._admitted_s: dict[str, float] = {}  # of requests whose first delta is still to come
         self._death: EngineDeadError | None = None
+        self._is_stopped = False
 
     @classmethod
     def start(
@@ -58,20 +73,36 @@ class EngineCore:
         executor: Executor,
         clock: Clock,
         report: ReportProgress,
+        publisher: KVEventPublisher | None = None,
     ) -> Self:
         """Start the executor and build the scheduler for the pool that it could make.
 
+        `publisher` is told what changes in the prefix cache, and closed by `stop`.
         Raises ModelFileError or DoesNotFitError from the executor.
         """
         memory_plan = executor.start(report)
-        kv = KVManager(memory_plan.kv, enable_prefix_caching=cache_config.enable_prefix_caching)
+        kv = KVManager(
+            memory_plan.kv,
+            enable_prefix_caching=cache_config.enable_prefix_caching,
+            tier=executor.kv_tier() if cache_config.enable_prefix_caching else None,
+            collects_events=publisher is not None,
+        )
         scheduler = Scheduler(scheduler_config, kv, memory_plan.max_model_len)
-        return cls(scheduler, executor, memory_plan, clock)
+        return cls(scheduler, executor, memory_plan, clock, publisher)
+
+    def use_grammars(self, grammars: Grammars) -> None:
+        """What makes the constraints of requests with a grammar. Comes before the first of them."""
+        self._grammars = grammars
 
     @property
     def memory_plan(self) -> MemoryPlan:
         """How memory was divided; `octavo.scheduling.admission.check_fits` takes its `kv`."""
         return self._memory_plan
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The deciding side, for those who look at it between two steps."""
+        return self._scheduler
 
     def describe(self) -> str:
         """Where the model runs, for people."""
@@ -85,7 +116,7 @@ class EngineCore:
     def add_request(self, request: EngineRequest) -> None:
         """Queue a request; its first delta comes from a later `step`.
 
-        Lengths and ids were checked by the intake. Raises InvalidRequestError for a `request_id`
+        Lengths, ids and grammars were checked before. Raises InvalidRequestError for a `request_id`
         that is live already, EngineDeadError after the executor died.
         """
         self._raise_if_dead()
@@ -94,7 +125,11 @@ class EngineCore:
                 f"a request with the id {request.request_id!r} is running; choose another id",
                 param="request_id",
             )
-        self._scheduler.add(request)
+        try:
+            self._scheduler.add(request, self._constraint_of(request))
+        except ConstraintError as error:
+            message = f"structured_outputs cannot be enforced: {error}"
+            raise InvalidRequestError(message, param="structured_outputs") from None
 
     def abort(
         self, request_id: str, *, reason: FinishReason = "abort", silent: bool = False
@@ -123,44 +158,45 @@ class EngineCore:
         deltas = self._run_step()
         if self._admitted_s:  # empty while all that runs only decodes
             self._date_admissions(deltas)
+        if self._publisher is not None:
+            self._publisher.publish(self._scheduler.kv.take_events())
         return deltas
 
-    def reset_prefix_cache(self) -> bool:
-        """Forget all cached blocks. False, and nothing happens, while any block is in use."""
-        return self._scheduler.reset_prefix_cache()
+    def reset_prefix_cache(self, *, reset_external: bool = False) -> bool:
+        """Forget all cached blocks. False, and nothing happens, while any block is in use.
+
+        `reset_external` clears the disk tier as well, if there is one.
+        """
+        has_reset = self._scheduler.reset_prefix_cache(reset_external=reset_external)
+        if self._publisher is not None:  # the next step may be far off
+            self._publisher.publish(self._scheduler.kv.take_events())
+        return has_reset
 
     def stats(self) -> EngineStats:
         """A snapshot from live state."""
-        scheduler, times = self._scheduler, self._times
-        counters = scheduler.counters
-        return EngineStats(
-            num_running=len(scheduler.running),
-            num_waiting=len(scheduler.waiting),
-            num_used_blocks=scheduler.kv.num_used_blocks,
-            num_blocks=scheduler.kv.num_blocks,
-            prefix_query_tokens=counters.prefix_query_tokens,
-            prefix_hit_tokens=counters.prefix_hit_tokens,
-            num_preemptions=counters.num_preemptions,
-            num_prompt_tokens=counters.num_prompt_tokens,
-            num_generation_tokens=counters.num_generation_tokens,
-            num_finished=dict(counters.num_finished),
-            num_steps=times.num_steps,
-            steps_by_size=list(times.by_size),
-            num_step_tokens=times.num_tokens,
-            python_s=times.python_s,
-            compute_s=times.compute_s,
-            last_step=times.last,
-        )
+        return take_stats(self._scheduler, self._times)
 
     def stop(self) -> None:
-        """Stop the executor. May be called twice."""
+        """Stop the executor; the disk tier gets what it lacks first. May be called twice."""
+        if self._death is None and not self._is_stopped:
+            self._is_stopped = True
+            self._flush_to_tier()
         self._executor.stop()
+        if self._publisher is not None:
+            self._publisher.close()
+
+    def _constraint_of(self, request: EngineRequest) -> TokenConstraint | None:
+        """A constraint of its own for each choice."""
+        if request.grammar is None and request.thinking is None:
+            return None
+        assert self._grammars is not None, "use_grammars comes first"
+        return self._grammars.constraint(request.grammar, request.thinking)
 
     def _run_step(self) -> list[TokenDelta]:
         self._raise_if_dead()
         now_s = self._clock.now_s
         begin_s = now_s()
-        plan = self._scheduler.plan()
+        plan = self._scheduler.plan(begin_s)
         if not plan.rows:
             return self._scheduler.take_notices()
         if plan.new_rows:
@@ -176,6 +212,7 @@ class EngineCore:
             logger.exception("step failed", extra={"step_id": plan.step_id})
             return self._scheduler.fail_step(plan, f"the step failed: {error!r}")
         computed_s = self._executor.compute_s - computed_s
+        self._scheduler.note_step(plan, computed_s, result.swap_s)
         deltas = self._scheduler.commit(plan, result)
         self._times.add(
             StepStats(
@@ -183,16 +220,35 @@ class EngineCore:
                 num_tokens=plan.total_tokens,
                 python_s=now_s() - begin_s - computed_s,
                 compute_s=computed_s,
+                swap_s=result.swap_s,
             )
         )
         return deltas
+
+    def _flush_to_tier(self) -> None:
+        """Send down what the prefix cache holds and the tier lacks, for the next start."""
+        progress_s = self._clock.now_s()
+        try:
+            while (plan := self._scheduler.plan_flush()) is not None:
+                if plan.swap_out_to:
+                    self._executor.run(plan)
+                    self._scheduler.kv.commit()
+                    progress_s = self._clock.now_s()
+                elif self._clock.now_s() - progress_s > _TIER_PATIENCE_S:
+                    logger.warning("the KV offload folder does not keep up; its rest is dropped")
+                    return
+                else:
+                    time.sleep(_TIER_POLL_S)
+        except Exception:  # border: a stop must come to its end
+            logger.exception("the prefix cache was not written to the KV offload folder")
 
     def _note_admissions(self, new_rows: list[NewRow], now_s: float) -> None:
         """Remember since when requests run; one that comes back from a preemption is not new."""
         requests = self._scheduler.requests
         for new_row in new_rows:
             if not requests[new_row.request_id].num_preemptions:
-                self._admitted_s[new_row.request_id] = now_s
+                # The beams of a search enter one after the other under one id.
+                self._admitted_s.setdefault(new_row.request_id, now_s)
 
     def _date_admissions(self, deltas: list[TokenDelta]) -> None:
         """Put the time of the first admission into the first delta after it."""

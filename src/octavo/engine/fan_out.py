@@ -1,5 +1,7 @@
 """Fan out: one prompt with `n` choices is `n` core requests, and one stream of outputs again.
 
+A beam search is one core request, whose last delta brings all choices at once.
+
 Owns the answer of one prompt while it grows: the choices by index, what they share, and whether
 there is news for whoever reads. News that nobody has taken yet merges, so a slow reader costs no
 memory beyond the answer itself. Does not know threads or event loops: `on_news` is called, once,
@@ -8,9 +10,9 @@ when news comes in after the last was taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from octavo.contracts.delta import FinishReason, TokenDelta
+from octavo.contracts.delta import BeamSequence, FinishReason, TokenDelta
 from octavo.contracts.step import TokenLogprobs
 from octavo.engine.choice import Choice
 from octavo.engine.intake import EncodedPrompt
@@ -23,6 +25,7 @@ class RequestStream:
     """The growing answer to one prompt."""
 
     __slots__ = (
+        "_abort_reason",
         "_decode",
         "_has_news",
         "_kind",
@@ -52,7 +55,7 @@ class RequestStream:
         kind: RequestOutputKind | None = None,
         metrics: RequestMetrics | None = None,
     ) -> None:
-        """`core_ids` are parallel to `choices`. `kind` overrides the one in `params`."""
+        """`core_ids` are parallel to `choices`, or one for all. `kind` overrides `params`."""
         self.request_id = request_id
         self.prompt = prompt
         self.choices = choices
@@ -60,6 +63,7 @@ class RequestStream:
         self.on_news = on_news
         self.metrics = metrics
         self.error: OctavoError | None = None
+        self._abort_reason: str | None = None
         self._decode = decode
         self._kind = kind or params.output_kind
         self._num_open = len(choices)
@@ -80,11 +84,19 @@ class RequestStream:
         if delta.finish_reason == "error":
             self.fail(RequestFailedError(delta.error or "the request failed inside the engine"))
             return False
+        if delta.error is not None:
+            self._abort_reason = delta.error
         if choice.index == 0:
             self._note_prompt(delta)
         if self.metrics is not None:
             _note_times(self.metrics, delta, now_s)
         if not delta.token_ids and delta.finish_reason is None:
+            return False
+        if delta.beams is not None:
+            self._take_beams(delta.beams)
+            return False
+        if len(self.core_ids) < len(self.choices):  # a search that ended without a result
+            self.end(delta.finish_reason or "error", delta.stop_reason)
             return False
         ended_here = choice.push(delta)
         if choice.is_finished:
@@ -93,11 +105,11 @@ class RequestStream:
             self._tell()
         return ended_here
 
-    def end(self, reason: FinishReason) -> None:
+    def end(self, reason: FinishReason, stop_reason: int | str | None = None) -> None:
         """Finish all choices that still run."""
         for choice in self.choices:
             if not choice.is_finished:
-                choice.end(reason)
+                choice.end(reason, stop_reason)
         self._num_open = 0
         self._tell()
 
@@ -132,7 +144,16 @@ class RequestStream:
             self._num_open == 0,
             self.metrics,
             self._num_cached_tokens,
+            self._abort_reason,
         )
+
+    def _take_beams(self, beams: Sequence[BeamSequence]) -> None:
+        """The end of a beam search; it may have found fewer answers than were asked for."""
+        self.choices = self.choices[: len(beams)]
+        for choice, beam in zip(self.choices, beams, strict=False):
+            choice.push_beam(beam)
+        self._num_open = 0
+        self._tell()
 
     def _tell(self) -> None:
         if not self._has_news:
@@ -159,8 +180,14 @@ def _note_times(metrics: RequestMetrics, delta: TokenDelta, now_s: float) -> Non
     """Of several choices the one that was first to run, and to have a token, counts."""
     if metrics.admitted_s is None:
         metrics.admitted_s = delta.admitted_s
-    if delta.token_ids:
+    num_tokens = len(delta.token_ids)
+    if delta.beams is not None:
+        num_tokens += sum(len(beam.token_ids) for beam in delta.beams)
+    if num_tokens:
         metrics.last_token_s = now_s
-        metrics.num_generation_tokens += len(delta.token_ids)
+        metrics.num_generation_tokens += num_tokens
         if metrics.first_token_s is None:
             metrics.first_token_s = now_s
+    if delta.finish_reason is not None:
+        metrics.num_preemptions += delta.num_preemptions
+        metrics.num_swaps += delta.num_swaps

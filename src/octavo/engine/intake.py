@@ -14,9 +14,12 @@ from typing import Any, Protocol
 import msgspec
 
 from octavo.config.engine import SchedulerConfig
+from octavo.contracts.grammar import ThinkingSpec
 from octavo.contracts.kv_plan import KVPlan
-from octavo.contracts.request import EngineRequest
+from octavo.contracts.request import BeamSpec, EngineRequest
 from octavo.contracts.step import SamplingSpec
+from octavo.engine.beam_search import check_beams_fit, check_combination, most_tokens_of_beams
+from octavo.engine.grammars import grammar_spec
 from octavo.errors import InvalidRequestError, PromptTooLongError
 from octavo.foundation.clock import Clock
 from octavo.prompts import PromptType
@@ -27,6 +30,7 @@ PROMPT_FIELDS = frozenset({"prompt", "prompt_token_ids", "cache_salt"})
 PRIORITY_RANGE = (-(2**63), 2**63 - 1)
 LONGEST_TOKEN = 256  # characters; the longest in known vocabularies have half of that
 SEED_MASK = 2**64 - 1
+LONGEST_TIMEOUT_S = 1e9
 PROMPT_FORMS = "a text, a list of token ids, or a dict with `prompt` or `prompt_token_ids`"
 
 
@@ -104,31 +108,53 @@ class Intake:
             )
 
     def requests(
-        self, request_id: str, prompt: EncodedPrompt, params: SamplingParams, *, priority: int = 0
+        self,
+        request_id: str,
+        prompt: EncodedPrompt,
+        params: SamplingParams,
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+        tenant: str = "",
+        beam: BeamSpec | None = None,
+        thinking: ThinkingSpec | None = None,
     ) -> list[EngineRequest]:
         """`params.n` requests that share the prompt, in the order of their choices.
 
-        Raises InvalidRequestError that names the field and the limit.
+        One request with `beam`, a search in place of sampling. `timeout`: seconds from now that the
+        answer may take. `structured_outputs` have been compiled by `Grammars.check`. Raises
+        InvalidRequestError that names the field and the limit.
         """
         params.verify()
         self._check_priority(priority)
         self._check_token_ids(params)
+        max_tokens = self._max_tokens(len(prompt.token_ids), params)
+        if beam is not None:
+            max_tokens = self._max_beam_tokens(params, beam, len(prompt.token_ids), max_tokens)
+        wanted = params.structured_outputs
         seed = self._seeds.getrandbits(64) if params.seed is None else params.seed
+        now_s = self._clock.now_s()
         first = EngineRequest(
             request_id=request_id,
             prompt_token_ids=prompt.token_ids,
             sampling=self._sampling(params, seed & SEED_MASK),
-            max_tokens=self._max_tokens(len(prompt.token_ids), params),
+            max_tokens=max_tokens,
             eos_token_ids=[] if params.ignore_eos else list(self.limits.eos_token_ids),
             stop_token_ids=params.stop_token_ids or [],
             priority=priority,
-            arrival_s=self._clock.now_s(),
+            arrival_s=now_s,
             cache_salt=prompt.cache_salt,
+            tenant=tenant,
+            beam=beam,
+            grammar=None if wanted is None else grammar_spec(wanted),
+            thinking=thinking,
+            deadline_s=None if timeout is None else now_s + _checked_timeout(timeout),
             skip_prefix_cache=params.prompt_logprobs is not None,
         )
         if params.n == 1:
             return [first]
-        return [_choice_of(first, choice) for choice in range(params.n)]
+        first = msgspec.structs.replace(first, request_id=f"{request_id}/0")
+        return [first, *(_fork_of(first, request_id, n) for n in range(1, params.n))]
 
     def _checked_ids(self, token_ids: Sequence[int]) -> list[int]:
         ids = list(token_ids)
@@ -185,6 +211,18 @@ class Intake:
                 "or start the engine with --scheduling-policy priority",
                 param="priority",
             )
+
+    def _max_beam_tokens(
+        self, params: SamplingParams, beam: BeamSpec, num_prompt_tokens: int, max_tokens: int
+    ) -> int:
+        """The limit of a beam search: what was asked for, or the rest of context and pool."""
+        check_combination(params, beam)
+        plan, scheduler = self.limits.kv_plan, self.limits.scheduler
+        num_rows = min(scheduler.max_num_seqs, scheduler.max_num_batched_tokens)
+        if params.max_tokens is None:
+            max_tokens = most_tokens_of_beams(plan, beam, num_prompt_tokens, max_tokens)
+        check_beams_fit(plan, beam, num_rows, num_prompt_tokens, max_tokens)
+        return max_tokens
 
     def _check_token_ids(self, params: SamplingParams) -> None:
         for name in ("stop_token_ids", "allowed_token_ids", "logit_bias"):
@@ -262,19 +300,32 @@ def _check_something_left(spec: SamplingSpec) -> None:
         )
 
 
-def _choice_of(first: EngineRequest, choice: int) -> EngineRequest:
-    """The same request for another choice; the logprobs of the prompt are wanted only once."""
+def _fork_of(first: EngineRequest, request_id: str, choice: int) -> EngineRequest:
+    """The request for another choice: the prompt, and its logprobs, are the first one's to make."""
     sampling = msgspec.structs.replace(
         first.sampling,
         seed=(first.sampling.seed + choice) & SEED_MASK,
-        num_prompt_logprobs=first.sampling.num_prompt_logprobs if choice == 0 else -1,
+        num_prompt_logprobs=-1,
     )
     return msgspec.structs.replace(
         first,
-        request_id=f"{first.request_id}/{choice}",
+        request_id=f"{request_id}/{choice}",
         sampling=sampling,
-        skip_prefix_cache=first.skip_prefix_cache and choice == 0,
+        fork_of=first.request_id,
+        skip_prefix_cache=False,
     )
+
+
+def _checked_timeout(timeout: object) -> float:
+    """Seconds above 0. Raises InvalidRequestError."""
+    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if not is_number or not 0 < timeout <= LONGEST_TIMEOUT_S:  # type: ignore[operator]
+        raise InvalidRequestError(
+            f"timeout must be a number of seconds above 0 and at most {LONGEST_TIMEOUT_S:g}, "
+            f"got {shown(timeout)}",
+            param="timeout",
+        )
+    return float(timeout)  # type: ignore[arg-type]
 
 
 def _parts_of(prompt: Any) -> tuple[str | None, Sequence[int] | None, str | None]:

@@ -50,20 +50,24 @@ class OutputProcessor:
         *,
         kind: RequestOutputKind | None = None,
     ) -> RequestStream:
-        """The stream that will gather the answers to `requests`, one for each choice."""
+        """The stream that will gather the answers to `requests`: one choice for each, or all
+        choices of a beam search, which is one request.
+        """
+        beam = requests[0].beam
+        num_choices = len(requests) if beam is None else beam.num_returned
         decode = self._tokenizer.token_of if params.detokenize else None
         stream = RequestStream(
             request_id,
             prompt,
             params,
-            [self._choice(index, prompt, params, decode) for index in range(len(requests))],
+            [self._choice(index, prompt, params, decode) for index in range(num_choices)],
             core_ids=[request.request_id for request in requests],
             decode=decode,
             on_news=on_news,
             kind=kind,
             metrics=RequestMetrics(requests[0].arrival_s) if self._keeps_metrics else None,
         )
-        for core_id, choice in zip(stream.core_ids, stream.choices, strict=True):
+        for core_id, choice in zip(stream.core_ids, stream.choices, strict=False):
             assert core_id not in self._live, core_id
             self._live[core_id] = (stream, choice)
         return stream
@@ -91,7 +95,7 @@ class OutputProcessor:
                 stream.fail(RequestFailedError(f"internal error: {error}"))
             if stream.error is not None:
                 self.close(stream)
-            elif choice.is_finished:
+            elif choice.is_finished or stream.is_finished:
                 del live[delta.request_id]
         if ended:
             self._abort(ended, "stop")

@@ -1,6 +1,6 @@
 """What the engine core can tell about itself: one record, made from live state when asked for.
 
-Owns: the shape of the record and the sum of step times.
+Owns: the shape of the record, where each number is read, and the sum of step times.
 Does not know: how anybody shows it (metrics endpoint, `octavo bench`, a live view).
 
 Gauges (`num_running`, `num_used_blocks`, ...) are read from the queues and the pool at that moment,
@@ -14,6 +14,8 @@ from bisect import bisect_left
 import msgspec
 
 from octavo.contracts.delta import FinishReason
+from octavo.kvcache.manager import KVManager
+from octavo.scheduling.scheduler import Scheduler
 
 # Upper bounds of the counts of tokens per step; one more count holds what is above the last.
 STEP_SIZE_BOUNDS = tuple(2**power for power in range(15))
@@ -26,6 +28,7 @@ class StepStats(msgspec.Struct, frozen=True, kw_only=True):
     num_tokens: int  # tokens computed
     python_s: float  # everything else: planning, handing over, committing
     compute_s: float  # computing, see `Executor.compute_s`
+    swap_s: float = 0.0  # moving blocks to and from host slots
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +52,17 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     python_s: float
     compute_s: float
     last_step: StepStats | None  # None before the first step
+    # lower tiers, forks and deadlines
+    num_waiting_deferred: int = 0  # of those that wait: for something else than room
+    external_query_tokens: int = 0  # prompt tokens looked up in the disk tier, and found there
+    external_hit_tokens: int = 0
+    num_swaps: int = 0  # preemptions that moved the blocks away instead of dropping them
+    num_blocks_swapped_out: int = 0  # to host slots, on the way to the disk tier too
+    num_blocks_swapped_in: int = 0
+    num_blocks_copied: int = 0  # written to while they were shared, or reused in part
+    num_missed_deadlines: int = 0
+    swap_s: float = 0.0
+    retry_after_s: float = 1.0  # until the queue will have moved on, by measured speed
 
     @property
     def kv_cache_usage(self) -> float:
@@ -65,6 +79,7 @@ class StepTimes:
         self.num_tokens = 0
         self.python_s = 0.0
         self.compute_s = 0.0
+        self.swap_s = 0.0
         self.last: StepStats | None = None
 
     def add(self, step: StepStats) -> None:
@@ -74,4 +89,50 @@ class StepTimes:
         self.num_tokens += step.num_tokens
         self.python_s += step.python_s
         self.compute_s += step.compute_s
+        self.swap_s += step.swap_s
         self.last = step
+
+
+def take_stats(scheduler: Scheduler, times: StepTimes) -> EngineStats:
+    """Read everything between two steps."""
+    counters, kv = scheduler.counters, scheduler.kv
+    num_looked_up, num_found = _external_tokens(
+        kv, counters.prefix_query_tokens, counters.prefix_hit_tokens
+    )
+    num_waiting = scheduler.roster.num_waiting
+    return EngineStats(
+        num_running=len(scheduler.running),
+        num_waiting=num_waiting,
+        num_used_blocks=kv.num_used_blocks,
+        num_blocks=kv.num_blocks,
+        prefix_query_tokens=counters.prefix_query_tokens,
+        prefix_hit_tokens=counters.prefix_hit_tokens,
+        num_preemptions=counters.num_preemptions,
+        num_prompt_tokens=counters.num_prompt_tokens,
+        num_generation_tokens=counters.num_generation_tokens,
+        num_finished=dict(counters.num_finished),
+        num_steps=times.num_steps,
+        steps_by_size=list(times.by_size),
+        num_step_tokens=times.num_tokens,
+        python_s=times.python_s,
+        compute_s=times.compute_s,
+        last_step=times.last,
+        num_waiting_deferred=num_waiting - len(scheduler.waiting),
+        external_query_tokens=num_looked_up,
+        external_hit_tokens=num_found,
+        num_swaps=counters.num_swaps,
+        num_blocks_swapped_out=counters.num_blocks_swapped_out,
+        num_blocks_swapped_in=counters.num_blocks_swapped_in,
+        num_blocks_copied=counters.num_blocks_copied,
+        num_missed_deadlines=counters.num_missed_deadlines,
+        swap_s=times.swap_s,
+        retry_after_s=scheduler.estimate_wait_s(),
+    )
+
+
+def _external_tokens(kv: KVManager, num_queried: int, num_hit: int) -> tuple[int, int]:
+    """Prompt tokens that the pool lacked and the disk tier was asked for, and those it gave."""
+    if kv.link is None:
+        return 0, 0
+    num_found = kv.link.num_loaded * kv.block_size // len(kv.groups)
+    return max(0, num_queried - num_hit) + num_found, num_found

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from octavo.contracts.delta import FinishReason
-from octavo.contracts.request import EngineRequest
+from octavo.contracts.request import BeamSpec, EngineRequest
 from octavo.engine.build import Engine
 from octavo.engine.fan_out import RequestStream
 from octavo.engine.intake import EncodedPrompt
@@ -59,20 +59,38 @@ class SyncEngine:
         self._is_stopped = True
         self.engine.core.stop()
 
-    def check(self, prompt: PromptType, params: SamplingParams, *, priority: int = 0) -> Job:
-        """Tokenise and check one prompt; nothing starts yet.
+    def check(
+        self,
+        prompt: PromptType,
+        params: SamplingParams,
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+        beam: BeamSpec | None = None,
+    ) -> Job:
+        """Tokenise and check one prompt; nothing starts yet, but `timeout` counts from now.
 
         Raises InvalidRequestError, or EngineDeadError after `stop`.
         """
         if self._is_stopped:
             raise EngineDeadError("the engine has been shut down")
         encoded = self.engine.intake.encode(prompt)
+        if params.structured_outputs is not None:
+            self.engine.grammars.check(params.structured_outputs)
         request_id = str(next(self._numbers))
-        requests = self.engine.intake.requests(request_id, encoded, params, priority=priority)
+        requests = self.engine.intake.requests(
+            request_id, encoded, params, priority=priority, timeout=timeout, beam=beam
+        )
         return Job(request_id, encoded, params, requests)
 
     def add_request(
-        self, request_id: str, prompt: PromptType, params: SamplingParams, *, priority: int = 0
+        self,
+        request_id: str,
+        prompt: PromptType,
+        params: SamplingParams,
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
     ) -> None:
         """Start one request; `step` hands out its outputs.
 
@@ -80,7 +98,7 @@ class SyncEngine:
         """
         if request_id in self._streams:
             raise InvalidRequestError(f"request_id {request_id!r} is live", param="request_id")
-        job = self.check(prompt, params, priority=priority)
+        job = self.check(prompt, params, priority=priority, timeout=timeout)
         stream = self._open(request_id, job, self._news.append, params.output_kind)
         self._streams[request_id] = stream
         self._add(stream, job)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from octavo.contracts.kv_plan import MemoryPlan
+from octavo.contracts.kv_tier import KVTier
 from octavo.contracts.progress import ReportProgress
 from octavo.contracts.step import StepPlan, StepResult
 
@@ -24,6 +25,12 @@ class Executor(Protocol):
     @property
     def compute_s(self) -> float:
         """Seconds spent computing so far; the rest of the time in `run` is Python."""
+
+    def kv_tier(self) -> KVTier | None:
+        """The tier below host slots; None without one. After `start`, which also makes it.
+
+        Its calls come from the thread that calls `run`; `stop` closes it.
+        """
 
     def describe(self) -> str:
         """Where the model runs and in which types, for the start banner. After `start`."""

@@ -1,16 +1,23 @@
 """InlineExecutor: the model runs in this process, in whatever thread calls `run`.
 
-Owns the start: runner, memory plan, weights. Knows neither back end; the registry finds the runner.
+Owns the start: runner, memory plan, weights, disk tier. Knows neither back end; the registry finds
+the runner.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from octavo.config.engine import EngineConfig
 from octavo.contracts.kv_plan import MemoryPlan
+from octavo.contracts.kv_tier import KVTier
 from octavo.contracts.progress import ReportProgress
 from octavo.contracts.step import StepPlan, StepResult
 from octavo.errors import ConfigError, EngineDeadError
 from octavo.executor.registry import RUNNERS
+from octavo.kvtier.fingerprint import weights_fingerprint
+from octavo.kvtier.folder import open_folder
+from octavo.kvtier.kv_files import KVFiles
 from octavo.runner.base import Runner
 from octavo.runner.memory_plan import plan_memory
 from octavo.weights.checkpoint import Checkpoint
@@ -30,24 +37,25 @@ class InlineExecutor:
         self._config = config
         self._checkpoint = checkpoint
         self._runner: Runner | None = None
+        self._tier: KVTier | None = None
 
     def start(self, report: ReportProgress) -> MemoryPlan:
         """See `Executor`. What does not fit is refused before the weights are read."""
         assert self._runner is None, "start() is called once"
         config, facts = self._config, self._checkpoint.facts
+        if (folder := self._offload_folder()) is not None:
+            open_folder(folder)
         runner = _runner_class(config.model.backend)(config, self._checkpoint)
-        needs = runner.needs
         plan = plan_memory(
             model=config.model,
             cache=config.cache,
             max_position=facts.max_position,
             max_num_seqs=config.scheduler.max_num_seqs,
-            weights_bytes=needs.weights_bytes,
-            workspace_bytes=needs.workspace_bytes,
-            bytes_per_block=needs.bytes_per_block,
+            needs=runner.needs,
         )
         runner.allocate(plan, report)
         self._runner = runner
+        self._tier = self._make_tier(runner)
         return plan
 
     def run(self, plan: StepPlan) -> StepResult:
@@ -61,6 +69,10 @@ class InlineExecutor:
         """See `Executor`."""
         return 0.0 if self._runner is None else self._runner.compute_s
 
+    def kv_tier(self) -> KVTier | None:
+        """See `Executor`."""
+        return self._tier
+
     def describe(self) -> str:
         """See `Executor`."""
         assert self._runner is not None, "start() comes first"
@@ -68,9 +80,29 @@ class InlineExecutor:
 
     def stop(self) -> None:
         """See `Executor`."""
+        if self._tier is not None:
+            self._tier.close()  # before the slots that it still writes away
+            self._tier = None
         if self._runner is not None:
             self._runner.close()
             self._runner = None
+
+    def _make_tier(self, runner: Runner) -> KVTier | None:
+        """The disk tier, for blocks of exactly these weights, types, layout and kernels."""
+        folder = self._offload_folder()
+        if folder is None:
+            return None
+        weights = weights_fingerprint(self._checkpoint.tensors)
+        return KVFiles(
+            folder,
+            int(self._config.cache.kv_offload_gb * 1e9),
+            weights + runner.kv_fingerprint.encode(),
+            runner.host_slot,
+        )
+
+    def _offload_folder(self) -> Path | None:
+        named = self._config.cache.kv_offload_dir
+        return None if named is None else Path(named).expanduser()
 
 
 def _runner_class(backend: str) -> type[Runner]:

@@ -1,21 +1,23 @@
 """Scripted executor: tokens from a script, no model, and a strict check of every plan.
 
-Owns: rows and their block tables as a runner keeps them, and a stand-in for KV memory.
+Owns: rows and their block tables as a runner keeps them, a stand-in for KV memory and host slots.
 Does not know: queues, policies, hashes. It believes nothing that the scheduler says about sharing.
 Used by: tests of everything above the executor.
 
-A real KV entry depends on the token, its position and every token before it. Here an entry *is* a
-digest of exactly that. A step first writes the entries of all its rows, then each row reads all
-entries that it attends to, as a layer of a model does. A wrong prefix hit, a reused block, a lost
-copy or a token that was never computed is a wrong digest, and raises PlanError. If no run raises,
-sharing and preemption have not changed an answer.
+A real KV entry depends on the token, its position, every token before it and the layer. Here an
+entry *is* a digest of exactly that, with the KV group for the layer. A step first moves blocks,
+then writes the entries of all its rows, then each row reads all entries that it attends to, those
+inside the window of each group, as a layer of a model does. A wrong prefix hit, a reused block, a
+lost copy or swap, or a token that was never computed is a wrong digest, and raises PlanError. If no
+run raises, sharing and preemption have not changed an answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from octavo.contracts.kv_plan import KVPlan, MemoryPlan
+from octavo.contracts.kv_plan import KVGroup, KVPlan, MemoryPlan
+from octavo.contracts.kv_tier import KVTier
 from octavo.contracts.progress import ReportProgress
 from octavo.contracts.step import NewRow, SamplingSpec, StepPlan, StepResult, TokenLogprobs
 
@@ -24,6 +26,15 @@ Script = Callable[[str, Sequence[int], int], int]
 
 Must be a function of its arguments alone: a preempted request asks for the same token again.
 """
+
+Candidates = Callable[[Sequence[int], int], list[tuple[int, float]]]
+"""(known token ids, k) -> the k best next tokens with their log-probabilities, best first.
+
+Must be a function of its arguments alone.
+"""
+
+Block = list[int]
+"""The entries of a block or of a host slot, one for each token."""
 
 _EMPTY = 0  # digest before the first token; also what an entry holds that was never written
 
@@ -70,23 +81,28 @@ class _Row:
         self.token_ids = list(new.token_ids)
         self.num_prompt = new.num_prompt_tokens
         self.num_computed = new.num_computed_tokens
-        self.block_ids = list(new.block_ids[0])
+        self.block_ids = [list(ids) for ids in new.block_ids]
         self.sampling: SamplingSpec = new.sampling
-        self.digests: list[int] = []  # right entries of the first tokens
+        self.digests: list[int] = []  # right entries of the first tokens, before the group's mark
 
     def digest_until(self, num_tokens: int) -> list[int]:
-        """The entries that the first `num_tokens` tokens should have."""
+        """What the entries of the first `num_tokens` tokens should be made of."""
         for position in range(len(self.digests), num_tokens):
             before = self.digests[-1] if self.digests else _EMPTY
             digest = hash((before, position, self.token_ids[position]))
             self.digests.append(abs(digest) + 1)  # neither empty nor garbage
         return self.digests[:num_tokens]
 
+    def replace_newest(self, token_id: int) -> None:
+        """The token that was sampled last is another one."""
+        self.token_ids[-1] = token_id
+        del self.digests[len(self.token_ids) - 1 :]
+
 
 class ScriptedExecutor:
     """An `Executor` without a model. Raises PlanError for a plan that a runner could not run."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword per property
         self,
         script: Script,
         kv_plan: KVPlan,
@@ -95,17 +111,30 @@ class ScriptedExecutor:
         max_num_seqs: int = 1 << 20,
         max_num_batched_tokens: int = 1 << 20,
         step_compute_s: float = 0.0,
+        step_swap_s: float = 0.0,
+        candidates: Candidates | None = None,
+        tier: Callable[[list[Block]], KVTier] | None = None,
         before_run: Callable[[StepPlan], None] | None = None,
     ) -> None:
-        """`before_run` sees every plan; it may block, to hold the engine in a step."""
+        """`before_run` sees every plan; it may block, to hold the engine in a step.
+
+        `step_compute_s` and `step_swap_s` are the times that a step, or one with swaps, claims to
+        take. `candidates` are the log-probabilities of rows that ask for them. `tier` makes a tier
+        that loads into and stores from the list of host slots that it is given.
+        """
         self._script = script
         self._kv_plan = kv_plan
         self._max_model_len = max_model_len
         self._max_num_seqs = max_num_seqs
         self._max_num_batched_tokens = max_num_batched_tokens
         self._step_compute_s, self._compute_s = step_compute_s, 0.0
+        self._step_swap_s = step_swap_s
+        self._candidates = candidates
+        self._obeys_masks = False
         self._before_run = before_run
-        self._entries = [[_EMPTY] * kv_plan.block_size for _ in range(kv_plan.num_blocks)]
+        self._entries = _empty_blocks(kv_plan.num_blocks, kv_plan.block_size)
+        self._slots = _empty_blocks(kv_plan.num_host_slots, kv_plan.block_size)
+        self._tier = None if tier is None else tier(self._slots)
         self._rows: dict[int, _Row] = {}
         self._row_faults: dict[str, str] = {}
         self._run_faults: list[tuple[Exception, bool]] = []
@@ -116,6 +145,10 @@ class ScriptedExecutor:
     def compute_s(self) -> float:
         """See `Executor`: `step_compute_s` for each step."""
         return self._compute_s
+
+    def kv_tier(self) -> KVTier | None:
+        """See `Executor`."""
+        return self._tier
 
     def describe(self) -> str:
         """See `Executor`."""
@@ -135,8 +168,14 @@ class ScriptedExecutor:
         )
 
     def stop(self) -> None:
-        """Forget all rows."""
+        """Forget all rows, close the tier."""
         self._rows.clear()
+        if self._tier is not None:
+            self._tier.close()
+
+    def obey_masks(self) -> None:
+        """From now on the lowest token inside takes the place of a script's outside its mask."""
+        self._obeys_masks = True
 
     def fail_row(self, request_id: str, message: str) -> None:
         """The next step that computes this request reports `message` as its row's error."""
@@ -157,6 +196,7 @@ class ScriptedExecutor:
         if self._run_faults:
             self._lose_step(plan)
         self._change_rows(plan)
+        self._move_blocks(plan)
         self._has_lost_step = False
         errors = self._take_row_faults(plan)
         self._write(plan, errors)
@@ -168,6 +208,7 @@ class ScriptedExecutor:
         error, before_changes = self._run_faults.pop(0)
         if not before_changes:
             self._change_rows(plan)
+            self._lose_moves(plan)
             self._write(plan, plan.rows)
         self._has_lost_step = True
         raise error
@@ -179,32 +220,90 @@ class ScriptedExecutor:
         _demand(plan.step_id > self._last_step_id, f"step {plan.step_id} is not a later one")
         self._last_step_id = plan.step_id
         _demand(len(plan.rows) == len(plan.num_tokens) == len(plan.samples), "rows not parallel")
-        _demand(len(plan.table_rows) == len(plan.table_block_ids), "appended not parallel")
-        _demand(len(plan.copy_from) == len(plan.copy_to), "copies not parallel")
-        _demand(bool(plan.rows), "an empty plan was sent")
+        tables = (plan.table_rows, plan.table_groups, plan.table_places, plan.table_block_ids)
+        _demand(len({len(one) for one in tables}) == 1, "changes of tables not parallel")
+        _demand(len(plan.replaced_rows) == len(plan.replaced_token_ids), "tokens not parallel")
+        _demand(len(plan.mask_rows) == len(plan.masks), "masks not parallel")
+        sampling = {row for row, samples in zip(plan.rows, plan.samples, strict=True) if samples}
+        _demand(sampling.issuperset(plan.mask_rows), "a mask for a row that does not sample")
+        _demand(bool(plan.rows or plan.swap_out_to), "an empty plan was sent")
         _demand(len(set(plan.rows)) == len(plan.rows), f"a row twice: {plan.rows}")
-        _demand(min(plan.num_tokens) >= 1, f"a row without tokens: {plan.num_tokens}")
         _demand(
             plan.total_tokens <= self._max_num_batched_tokens,
             f"{plan.total_tokens} tokens in a step, limit {self._max_num_batched_tokens}",
         )
 
     def _change_rows(self, plan: StepPlan) -> None:
-        """Free rows, fill new rows, append blocks, copy blocks: in this order."""
-        for row in plan.freed_rows:
+        """Free rows, fill new rows, change block tables, replace tokens: in this order."""
+        for number in plan.freed_rows:
             # A runner that lost a step may not have filled the row that is freed now.
-            _demand(row in self._rows or self._has_lost_step, f"row {row} is freed but was free")
-            self._rows.pop(row, None)
+            is_known = number in self._rows or self._has_lost_step
+            _demand(is_known, f"row {number} is freed but was free")
+            self._rows.pop(number, None)
         for new in plan.new_rows:
-            _demand(0 <= new.row < self._max_num_seqs, f"no row {new.row}")
-            _demand(new.row not in self._rows, f"row {new.row} is filled but was not free")
-            _demand(new.row in plan.rows, f"row {new.row} enters but computes nothing")
-            _demand(0 <= new.num_computed_tokens < len(new.token_ids), f"nothing to compute: {new}")
-            self._rows[new.row] = _Row(new)
-        for row, block_id in zip(plan.table_rows, plan.table_block_ids, strict=True):
-            self._row(row).block_ids.append(block_id)
-        for source, target in zip(plan.copy_from, plan.copy_to, strict=True):
-            self._entries[target] = list(self._entries[source])
+            self._enter(new, plan)
+        for number, group, place, block_id in zip(
+            plan.table_rows,
+            plan.table_groups,
+            plan.table_places,
+            plan.table_block_ids,
+            strict=True,
+        ):
+            ids = self._row(number).block_ids[group]
+            _demand(0 <= block_id < len(self._entries), f"no block {block_id}")
+            _demand(0 <= place <= len(ids), f"row {number} has {len(ids)} blocks, no place {place}")
+            ids[place : place + 1] = [block_id]
+        for number, token_id in zip(plan.replaced_rows, plan.replaced_token_ids, strict=True):
+            row = self._row(number)
+            _demand(row.num_computed < len(row.token_ids), f"row {number}: its token is computed")
+            _demand(len(row.token_ids) > row.num_prompt, f"row {number} has sampled nothing")
+            row.replace_newest(token_id)
+
+    def _enter(self, new: NewRow, plan: StepPlan) -> None:
+        """Fill a new row; a twin follows the row whose logits it samples from."""
+        _demand(0 <= new.row < self._max_num_seqs, f"no row {new.row}")
+        _demand(new.row not in self._rows, f"row {new.row} is filled but was not free")
+        _demand(new.row in plan.rows, f"row {new.row} enters but computes nothing")
+        _demand(len(new.block_ids) == len(self._groups), f"{len(new.block_ids)} block tables")
+        num_left = len(new.token_ids) - new.num_computed_tokens
+        if new.twin_row < 0:
+            _demand(0 < num_left <= len(new.token_ids), f"nothing to compute: {new}")
+        else:
+            twin = self._row(new.twin_row)
+            _demand(num_left == 0, f"a twin with {num_left} tokens to compute: {new}")
+            _demand(twin.token_ids == new.token_ids, f"a twin of other tokens: {new}")
+            place = plan.rows.index(new.row)
+            _demand(new.twin_row in plan.rows[:place], f"a twin before the row it follows: {new}")
+            _demand(plan.samples[plan.rows.index(new.twin_row)], f"its twin does not sample: {new}")
+        self._rows[new.row] = _Row(new)
+
+    @property
+    def _groups(self) -> tuple[KVGroup, ...]:
+        return self._kv_plan.groups
+
+    def _move_blocks(self, plan: StepPlan) -> None:
+        """Swap out, swap in, copy: in this order."""
+        blocks, slots = self._entries, self._slots
+        for kind, sources, targets, source_ids, target_ids in (
+            ("out", blocks, slots, plan.swap_out_from, plan.swap_out_to),
+            ("in", slots, blocks, plan.swap_in_from, plan.swap_in_to),
+            ("copy", blocks, blocks, plan.copy_from, plan.copy_to),
+        ):
+            _demand(len(source_ids) == len(target_ids), f"moves ({kind}) not parallel")
+            for source, target in zip(source_ids, target_ids, strict=True):
+                _demand(0 <= source < len(sources), f"move ({kind}) from {source}")
+                _demand(0 <= target < len(targets), f"move ({kind}) to {target}")
+                targets[target] = list(sources[source])
+
+    def _lose_moves(self, plan: StepPlan) -> None:
+        """What a lost step should have moved is garbage."""
+        for blocks, targets in (
+            (self._slots, plan.swap_out_to),
+            (self._entries, plan.swap_in_to),
+            (self._entries, plan.copy_to),
+        ):
+            for target in targets:
+                blocks[target] = [_garbage_of(plan)] * self._kv_plan.block_size
 
     def _row(self, row: int) -> _Row:
         _demand(row in self._rows, f"row {row} is not known")
@@ -223,23 +322,33 @@ class ScriptedExecutor:
 
     def _write(self, plan: StepPlan, failed_rows: Collection[int]) -> None:
         """Write the entries of all rows; a failed row writes garbage."""
-        block_size, garbage = self._kv_plan.block_size, _garbage_of(plan)
         for number, num_tokens, samples in zip(
             plan.rows, plan.num_tokens, plan.samples, strict=True
         ):
             row = self._row(number)
             begin, end = row.num_computed, row.num_computed + num_tokens
             name = f"row {number} ({row.request_id})"
+            is_twin = any(new.row == number and new.twin_row >= 0 for new in plan.new_rows)
+            _demand(is_twin or num_tokens >= 1, f"{name} computes no tokens")
             _demand(end <= len(row.token_ids), f"{name} computes tokens that nobody knows")
             _demand(samples == (end == len(row.token_ids)), f"{name}: samples is {samples}")
-            _demand(end <= len(row.block_ids) * block_size, f"{name} has too few blocks")
             _demand(end <= self._max_model_len, f"{name} is longer than the context")
-            digests = row.digest_until(end)
-            for position in range(begin, end):
-                block = self._entries[row.block_ids[position // block_size]]
-                is_failed = number in failed_rows
-                block[position % block_size] = garbage if is_failed else digests[position]
+            garbage = _garbage_of(plan) if number in failed_rows else None
+            self._write_entries(name, row, begin, end, garbage)
             row.num_computed = end
+
+    def _write_entries(
+        self, name: str, row: _Row, begin: int, end: int, garbage: int | None
+    ) -> None:
+        """The entries of tokens [begin, end) in every group, or garbage in their place."""
+        block_size, digests = self._kv_plan.block_size, row.digest_until(end)
+        for group, ids in enumerate(row.block_ids):
+            _demand(end <= len(ids) * block_size, f"{name} has too few blocks in group {group}")
+            for position in range(begin, end):
+                block_id = ids[position // block_size]
+                _demand(block_id >= 0, f"{name} writes where it has no block in group {group}")
+                entry = _entry(digests[position], group) if garbage is None else garbage
+                self._entries[block_id][position % block_size] = entry
 
     def _read(self, plan: StepPlan) -> set[int]:
         """Every row attends to all its tokens. Returns the rows that met garbage of this step.
@@ -248,41 +357,44 @@ class ScriptedExecutor:
         garbage; the scheduler learns of the failure afterwards and must drop both.
         """
         spoiled: set[int] = set()
-        garbage = _garbage_of(plan)
         for number, num_tokens in zip(plan.rows, plan.num_tokens, strict=True):
             row = self._row(number)
-            expected, actual = row.digest_until(row.num_computed), self._entries_of(row)
-            if actual == expected:
-                continue
-            place = next(i for i, entry in enumerate(actual) if entry != expected[i])
-            _demand(
-                actual[place] == garbage,
-                f"row {number} ({row.request_id}) attends to position {place} in block "
-                f"{row.block_ids[place // self._kv_plan.block_size]}, which holds something else",
-            )
-            spoiled.add(number)
-            self._spoil(row, num_tokens, garbage)
+            begin = row.num_computed - max(num_tokens, 1)
+            name = f"row {number} ({row.request_id})"
+            has_met = [
+                self._read_group(name, row, group, begin, _garbage_of(plan))
+                for group in range(len(self._groups))
+            ]
+            if any(has_met):
+                spoiled.add(number)
+                begin = row.num_computed - num_tokens
+                self._write_entries(name, row, begin, row.num_computed, _garbage_of(plan))
         return spoiled
 
-    def _entries_of(self, row: _Row) -> list[int]:
-        """What the row's block table leads to, for its computed tokens."""
-        entries: list[int] = []
-        for block_id in row.block_ids[: -(-row.num_computed // self._kv_plan.block_size)]:
-            entries += self._entries[block_id]
-        return entries[: row.num_computed]
-
-    def _spoil(self, row: _Row, num_tokens: int, garbage: int) -> None:
-        """The row's newest `num_tokens` entries were computed from garbage."""
-        block_size = self._kv_plan.block_size
-        for position in range(row.num_computed - num_tokens, row.num_computed):
-            block = self._entries[row.block_ids[position // block_size]]
-            block[position % block_size] = garbage
+    def _read_group(self, name: str, row: _Row, group: int, begin: int, garbage: int) -> bool:
+        """Read what tokens from `begin` on see in one group. True if it is garbage of this step."""
+        block_size, window = self._kv_plan.block_size, self._groups[group].window
+        digests, ids = row.digest_until(row.num_computed), row.block_ids[group]
+        first = max(0, begin - window + 1) if window else 0
+        for position in range(first, row.num_computed):
+            block_id = ids[position // block_size]
+            _demand(block_id >= 0, f"{name} has no block at position {position}, group {group}")
+            entry = self._entries[block_id][position % block_size]
+            if entry == garbage:
+                return True
+            _demand(
+                entry == _entry(digests[position], group),
+                f"{name} attends to position {position} of group {group} in block {block_id}, "
+                "which holds something else",
+            )
+        return False
 
     # ---- the tokens
 
     def _sample(self, plan: StepPlan, errors: dict[int, str], spoiled: set[int]) -> StepResult:
         """One token from the script for each row that samples."""
         result = StepResult(step_id=plan.step_id, sampled=[], errors=errors)
+        masks = dict(zip(plan.mask_rows, plan.masks, strict=True))
         for number, num_tokens, samples in zip(
             plan.rows, plan.num_tokens, plan.samples, strict=True
         ):
@@ -294,16 +406,43 @@ class ScriptedExecutor:
             token_id = -1
             if number not in spoiled and number not in errors:
                 token_id = self._script(row.request_id, row.token_ids, row.num_prompt)
+                if number in masks:
+                    token_id = self._masked(token_id, masks[number], row.request_id)
+            num_logprobs = row.sampling.num_logprobs
+            if num_logprobs >= 0:
+                best = None
+                if self._candidates is not None and token_id >= 0:
+                    best = self._candidates(row.token_ids, num_logprobs)
+                    token_id = best[0][0] if row.sampling.temperature == 0 else token_id
+                result.logprobs[number] = _logprobs(token_id, num_logprobs, best)
             row.token_ids.append(token_id)
             result.sampled.append(token_id)
-            if row.sampling.num_logprobs >= 0:
-                result.logprobs[number] = _logprobs(token_id, row.sampling.num_logprobs)
+        if plan.swap_out_to or plan.swap_in_to:
+            result.swap_s = self._step_swap_s
         return result
+
+    def _masked(self, token_id: int, mask: bytes, request_id: str) -> int:
+        """The script's token, or one that the mask allows."""
+        allowed = int.from_bytes(mask, "little")
+        _demand(allowed != 0, f"{request_id}: the mask allows no token")
+        if allowed >> token_id & 1:
+            return token_id
+        _demand(self._obeys_masks, f"{request_id}: token {token_id} is outside the mask")
+        return (allowed & -allowed).bit_length() - 1
 
 
 def _garbage_of(plan: StepPlan) -> int:
     """What a failed row writes in this step, and what is written after reading that."""
     return -1 - plan.step_id
+
+
+def _empty_blocks(count: int, block_size: int) -> list[Block]:
+    return [[_EMPTY] * block_size for _ in range(count)]
+
+
+def _entry(digest: int, group: int) -> int:
+    """The same token has different entries in different groups."""
+    return digest if not group else abs(hash((digest, group))) + 1
 
 
 def _prompt_logprobs(row: _Row, num_tokens: int) -> list[TokenLogprobs]:
@@ -314,10 +453,18 @@ def _prompt_logprobs(row: _Row, num_tokens: int) -> list[TokenLogprobs]:
     return [_logprobs(row.token_ids[position], num_best) for position in range(begin, end)]
 
 
-def _logprobs(token_id: int, num_best: int) -> TokenLogprobs:
-    """A placeholder of the right shape: the token itself is the best one, the next ids follow."""
-    best = [token_id + place for place in range(num_best)]
-    return TokenLogprobs([token_id, *best], [-0.5, *(-0.5 - place for place in range(num_best))], 1)
+def _logprobs(
+    token_id: int, num_best: int, best: Sequence[tuple[int, float]] | None = None
+) -> TokenLogprobs:
+    """An entry of the right shape. Without candidates the token itself is the best one, and the
+    next ids follow."""
+    if best is None:
+        best = [(token_id + place, -0.5 - place) for place in range(num_best)]
+    return TokenLogprobs(
+        token_ids=[token_id, *(one[0] for one in best)],
+        logprobs=[dict(best).get(token_id, -0.5), *(one[1] for one in best)],
+        rank=1,
+    )
 
 
 def _demand(condition: bool, message: str) -> None:

@@ -15,10 +15,10 @@ All operations cost O(1) per block.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator
 
-from octavo.kvcache.prefix_index import PrefixIndex
+from octavo.kvcache.prefix_index import Content, PrefixIndex
 
 
 class BlockPool:
@@ -30,6 +30,9 @@ class BlockPool:
         self._ref_counts = [0] * num_blocks
         self._blank = list(range(num_blocks - 1, -1, -1))  # a stack: the warmest block is on top
         self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
+        # Called for each block that loses its content: by reuse, or because somebody forgot it.
+        self.on_evict: Callable[[int, Content], None] | None = None
+        self.on_forget: Callable[[Content], None] | None = None
 
     @property
     def num_free(self) -> int:
@@ -56,7 +59,7 @@ class BlockPool:
         yield from self._cached
 
     def take(self, count: int) -> list[int]:
-        """Give `count` free blocks to one holder. A cached block loses its hash now."""
+        """Give `count` free blocks to one holder. A cached block loses its content now."""
         assert count <= self.num_free, f"{count} blocks wanted, {self.num_free} free"
         taken = []
         for _ in range(count):
@@ -64,7 +67,9 @@ class BlockPool:
                 block_id = self._blank.pop()
             else:
                 block_id, _none = self._cached.popitem(last=False)
-                self._index.drop(block_id)
+                content = self._index.drop(block_id)
+                if self.on_evict is not None and content is not None:
+                    self.on_evict(block_id, content)
             self._ref_counts[block_id] = 1
             taken.append(block_id)
         return taken
@@ -89,10 +94,26 @@ class BlockPool:
             else:
                 self._blank.append(block_id)
 
+    def num_freed_by(
+        self, holders: Iterable[Iterable[int]], kept: Collection[int] = ()
+    ) -> list[int]:
+        """Entry i: blocks, other than `kept` ones, that are free once holders 0 to i release."""
+        num_released: Counter[int] = Counter()
+        num_freed, totals = 0, []
+        for block_ids in holders:
+            for block_id in block_ids:
+                num_released[block_id] += 1
+                is_free = num_released[block_id] == self._ref_counts[block_id]
+                num_freed += is_free and block_id not in kept
+            totals.append(num_freed)
+        return totals
+
     def forget(self, block_ids: Iterable[int]) -> None:
         """Make blocks unfindable; their holders keep them."""
         for block_id in block_ids:
-            self._index.drop(block_id)
+            content = self._index.drop(block_id)
+            if self.on_forget is not None and content is not None:
+                self.on_forget(content)
             if block_id in self._cached:
                 del self._cached[block_id]
                 self._blank.append(block_id)

@@ -2,7 +2,7 @@
 
 A runner comes to life in two moves, so that a model that does not fit is refused before its weights
 are read: the constructor looks every tensor up and says how much memory is needed; `allocate` reads
-the weights and makes the KV pool of the size that the memory plan decided in between.
+the weights and makes the KV pool and the host slots as the memory plan decided in between.
 """
 
 from __future__ import annotations
@@ -38,6 +38,19 @@ class Runner(Protocol):
     @property
     def compute_s(self) -> float:
         """Seconds spent computing so far."""
+
+    @property
+    def kv_fingerprint(self) -> str:
+        """All that the bytes of a KV block depend on, besides tokens and weights.
+
+        After `allocate`. Equal lines, in whatever process: equal bytes.
+        """
+
+    def host_slot(self, slot: int) -> memoryview:
+        """The writable bytes of a host slot, which they keep alive. After `allocate`.
+
+        They may be used by another thread while steps run that do not name the slot.
+        """
 
     def describe(self) -> str:
         """Device and types in a few words. After `allocate`."""

@@ -1,19 +1,23 @@
 """The memory plan: how much of the machine goes to the KV pool, or a refusal with numbers.
 
 The sum: what this process may use (share of the machine's or container's memory, never more than
-is available now) minus weights minus workspace is cut into whole blocks. Flags override it from the
-top: `--num-gpu-blocks-override`, then `--kv-cache-memory-bytes`, then the share.
+is available now) minus weights minus workspace minus host slots is cut into whole blocks. Host
+slots in a file (`--swap-dir`) take no memory: the system may write their pages out. Flags override
+it from the top: `--num-gpu-blocks-override`, then `--kv-cache-memory-bytes`, then the share.
 """
 
 from __future__ import annotations
 
 from octavo.config.engine import CacheConfig, ModelConfig
-from octavo.contracts.kv_plan import KVPlan, MemoryPlan
+from octavo.contracts.kv_plan import KVPlan, MemoryNeeds, MemoryPlan
 from octavo.errors import ConfigError, DoesNotFitError
 from octavo.foundation.machine import MemoryLimits, memory_limits
 from octavo.foundation.quantities import format_bytes, format_count
 
 AUTO = -1  # value of max_model_len for "the largest that fits"
+# Host slots on the way to the disk tier: so many or so much memory, but never too few to move a
+# block while others are being written.
+_TIER_SLOTS, _TIER_BYTES, _FEWEST_TIER_SLOTS = 64, 64 * 2**20, 8
 
 
 def plan_memory(
@@ -22,9 +26,7 @@ def plan_memory(
     cache: CacheConfig,
     max_position: int,
     max_num_seqs: int,
-    weights_bytes: int,
-    workspace_bytes: int,
-    bytes_per_block: int,
+    needs: MemoryNeeds,
     limits: MemoryLimits | None = None,
 ) -> MemoryPlan:
     """Divide the memory. `max_position` is the context that the checkpoint promises.
@@ -35,29 +37,35 @@ def plan_memory(
     limits = limits or memory_limits()
     wanted_len = _wanted_context(model.max_model_len, max_position)
     usable = min(int(limits.total * cache.gpu_memory_utilization), limits.available)
-    room = usable - weights_bytes - workspace_bytes
+    bytes_per_block = needs.bytes_per_block
+    num_host_slots = _host_slots(cache, bytes_per_block)
+    taken = needs.weights_bytes + needs.workspace_bytes
+    taken += _host_bytes(cache, num_host_slots * bytes_per_block)
     num_blocks = _explicit_blocks(cache, bytes_per_block)
     if num_blocks is None:
         longest = wanted_len if wanted_len is not None else max_position
         # More than every running request at full length can never be in use at once.
-        most = max_num_seqs * -(-longest // cache.block_size)
-        num_blocks = min(room // bytes_per_block, most)
+        most = max_num_seqs * len(needs.kv_groups) * -(-longest // cache.block_size)
+        num_blocks = min((usable - taken) // bytes_per_block, most)
     else:
-        free = max(0, limits.available - weights_bytes - workspace_bytes)
+        free = max(0, limits.available - taken)
         _check_available(num_blocks * bytes_per_block, free, _sizing_flag(cache))
+    kv = KVPlan(
+        num_blocks=max(0, num_blocks),
+        block_size=cache.block_size,
+        bytes_per_block=bytes_per_block,
+        groups=needs.kv_groups,
+        num_host_slots=num_host_slots,
+    )
     plan = MemoryPlan(
         limit_bytes=limits.total,
         usable_bytes=usable,
-        weights_bytes=weights_bytes,
-        workspace_bytes=workspace_bytes,
-        kv=KVPlan(
-            num_blocks=max(0, num_blocks),
-            block_size=cache.block_size,
-            bytes_per_block=bytes_per_block,
-        ),
-        max_model_len=wanted_len or max(1, min(max_position, num_blocks * cache.block_size)),
+        weights_bytes=needs.weights_bytes,
+        workspace_bytes=needs.workspace_bytes,
+        kv=kv,
+        max_model_len=wanted_len or max(1, min(max_position, kv.num_tokens)),
     )
-    if plan.kv.num_blocks < 1 or plan.kv.num_tokens < plan.max_model_len:
+    if kv.num_blocks < kv.num_blocks_for(plan.max_model_len):
         raise DoesNotFitError(_refusal(plan, cache))
     return plan
 
@@ -86,6 +94,19 @@ def _explicit_blocks(cache: CacheConfig, bytes_per_block: int) -> int | None:
     return None
 
 
+def _host_slots(cache: CacheConfig, bytes_per_block: int) -> int:
+    """Blocks of swap space, and beside it the slots through which blocks go to the disk tier."""
+    num_slots = int(cache.swap_space * 2**30) // bytes_per_block
+    if cache.kv_offload_dir is not None:
+        num_slots += max(_FEWEST_TIER_SLOTS, min(_TIER_SLOTS, _TIER_BYTES // bytes_per_block))
+    return num_slots
+
+
+def _host_bytes(cache: CacheConfig, num_bytes: int) -> int:
+    """Memory of so many bytes of host slots: none in a file."""
+    return 0 if cache.swap_dir is not None else num_bytes
+
+
 def _sizing_flag(cache: CacheConfig) -> str:
     """The flag that fixed the size of the pool; empty when the share did."""
     if cache.num_gpu_blocks_override is not None:
@@ -108,7 +129,8 @@ def _check_available(pool_bytes: int, free_bytes: int, flag: str) -> None:
 def _refusal(plan: MemoryPlan, cache: CacheConfig) -> str:
     """The sum in one sentence, and what to change."""
     kv = plan.kv
-    needed_blocks = -(-plan.max_model_len // kv.block_size)
+    needed_blocks = kv.num_blocks_for(plan.max_model_len)
+    host_bytes = _host_bytes(cache, kv.num_host_slots * kv.bytes_per_block)
     limit = _sizing_flag(cache)
     if not limit:
         limit = (
@@ -117,6 +139,10 @@ def _refusal(plan: MemoryPlan, cache: CacheConfig) -> str:
             f"free now) minus weights {format_bytes(plan.weights_bytes)} minus workspace "
             f"{format_bytes(plan.workspace_bytes)}"
         )
+        if host_bytes:
+            limit += (
+                f" minus host slots {format_bytes(host_bytes)} (--swap-space, --kv-offload-dir)"
+            )
     fix = "Use a smaller model, or give this process more memory"
     if kv.num_tokens >= 1:
         fix = f"Use --max-model-len {kv.num_tokens} (or auto)"

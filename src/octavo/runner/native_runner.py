@@ -14,17 +14,19 @@ from dataclasses import dataclass
 from octavo import _native
 from octavo.backends.native.passes import optimise
 from octavo.backends.native.placement import Placement, StepSize, place
-from octavo.backends.native.program import build_program, kv_layers
+from octavo.backends.native.program import attention_layers, build_program
 from octavo.backends.native.recorder import record
 from octavo.backends.native.sampling import native_spec
 from octavo.backends.native.weights import NativeWeights
 from octavo.config.engine import EngineConfig
-from octavo.contracts.kv_plan import MemoryNeeds, MemoryPlan
+from octavo.contracts.kv_plan import KVPlan, MemoryNeeds, MemoryPlan
 from octavo.contracts.progress import ReportProgress
 from octavo.contracts.step import NewRow, StepPlan, StepResult, TokenLogprobs
 from octavo.errors import ConfigError
 from octavo.foundation import env
 from octavo.foundation.machine import cpu_count
+from octavo.models.kv_fingerprint import kv_fingerprint
+from octavo.models.kv_groups import kv_groups
 from octavo.models.registry import model_class
 from octavo.weights.checkpoint import Checkpoint, TensorView, WeightType
 
@@ -59,10 +61,18 @@ class NativeRunner:
         self._kv_type = _FLOAT_TYPES.get(config.cache.kv_cache_dtype, _AUTO_KV_TYPE)
         self._num_threads = config.model.threads or cpu_count()
         self._kernels = _chosen_kernels()
-        self._weights = NativeWeights(checkpoint.tensors, _FLOAT_TYPES.get(config.model.dtype))
+        self._float_type = config.model.dtype
+        self._weights = NativeWeights(checkpoint.tensors, _FLOAT_TYPES.get(self._float_type))
         asked_len = config.model.max_model_len or 0
         self._longest = asked_len if asked_len > 0 else self._facts.max_position
         self._draft = self._lay_out(self._longest)  # the same size for every context length
+        layers = attention_layers(self._draft.placement)
+        self._kv_shapes = [(spec.num_kv_heads, spec.head_dim) for spec in layers]
+        windows = [spec.window or 0 for spec in layers]
+        self._kv_groups = kv_groups(windows, self._kv_shapes, self._longest)
+        self._swap_dir = config.cache.swap_dir or ""
+        self._host: _native.HostPool | None = None
+        self._fingerprint = ""
         self._session: _native.Session | None = None
         self._compute_s = 0.0
         self._weight_types = _types_by_size(checkpoint.tensors.values())
@@ -80,8 +90,9 @@ class NativeRunner:
                 max_len=self._longest,
             ),
             bytes_per_block=_native.KvPool.bytes_per_block(
-                self._kv_type, self._block_size, kv_layers(self._draft.placement)
+                self._kv_type, self._block_size, self._kv_shapes, self._layers_of_groups
             ),
+            kv_groups=self._kv_groups,
         )
 
     def allocate(self, plan: MemoryPlan, report: ReportProgress) -> None:
@@ -96,30 +107,46 @@ class NativeRunner:
                 "%d tensors of the model file are not used, such as %s", len(unused), unused[:3]
             )
         kv = _native.KvPool(
-            self._kv_type, plan.kv.num_blocks, plan.kv.block_size, kv_layers(layout.placement)
+            self._kv_type,
+            plan.kv.num_blocks,
+            plan.kv.block_size,
+            self._kv_shapes,
+            self._layers_of_groups,
         )
+        self._host = self._make_host_pool(plan.kv)
+        self._fingerprint = self._make_fingerprint(plan)
         max_rows, max_len = self._scheduler.max_num_seqs, plan.max_model_len
         forward = _native.Forward(
             layout.program, self._kernels, threads, kv, max_rows=max_rows, max_len=max_len
         )
-        self._session = _native.Session(forward, max_rows=max_rows, max_len=max_len)
+        self._session = _native.Session(forward, self._host, max_rows=max_rows, max_len=max_len)
 
     def run(self, plan: StepPlan) -> StepResult:
         """See `Runner`."""
         assert self._session is not None, "allocate() comes before run(), close() after it"
-        sampled, logprobs, prompt_logprobs, errors, seconds = self._session.step(
+        sampled, logprobs, prompt_logprobs, errors, seconds, swap_s = self._session.step(
             plan.freed_rows,
             [_native_row(entry) for entry in plan.new_rows],
             plan.table_rows,
+            plan.table_groups,
+            plan.table_places,
             plan.table_block_ids,
+            plan.replaced_rows,
+            plan.replaced_token_ids,
+            plan.swap_out_from,
+            plan.swap_out_to,
+            plan.swap_in_from,
+            plan.swap_in_to,
             plan.copy_from,
             plan.copy_to,
             plan.rows,
             plan.num_tokens,
             plan.samples,
+            plan.mask_rows,
+            plan.masks,
         )
         self._compute_s += seconds
-        result = StepResult(step_id=plan.step_id, sampled=sampled)
+        result = StepResult(step_id=plan.step_id, sampled=sampled, swap_s=swap_s)
         if logprobs:
             result.logprobs = {row: TokenLogprobs(*entry) for row, entry in logprobs}
         for row, entry in prompt_logprobs:
@@ -133,6 +160,16 @@ class NativeRunner:
         """See `Runner`."""
         return self._compute_s
 
+    @property
+    def kv_fingerprint(self) -> str:
+        """See `Runner`."""
+        return self._fingerprint
+
+    def host_slot(self, slot: int) -> memoryview:
+        """See `Runner`."""
+        assert self._host is not None, "there are no host slots"
+        return self._host.slot(slot)
+
     def describe(self) -> str:
         """See `Runner`."""
         threads = "1 thread" if self._num_threads == 1 else f"{self._num_threads} threads"
@@ -143,7 +180,31 @@ class NativeRunner:
 
     def close(self) -> None:
         """See `Runner`."""
-        self._session = None
+        self._session = self._host = None
+
+    @property
+    def _layers_of_groups(self) -> list[list[int]]:
+        return [list(group.layers) for group in self._kv_groups]
+
+    def _make_host_pool(self, kv: KVPlan) -> _native.HostPool | None:
+        if not kv.num_host_slots:
+            return None
+        try:
+            return _native.HostPool(kv.num_host_slots, kv.bytes_per_block, self._swap_dir)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"--swap-dir: {error}; name another folder or lower --swap-space"
+            ) from None
+
+    def _make_fingerprint(self, plan: MemoryPlan) -> str:
+        return kv_fingerprint(
+            self._facts,
+            max_model_len=plan.max_model_len,
+            block_size=self._block_size,
+            kv_type=self._kv_type.name,
+            groups=self._kv_groups,
+            arithmetic=f"native {self._kernels.name} {self._float_type}",
+        )
 
     def _lay_out(self, max_model_len: int) -> _Layout:
         model = model_class(self._facts.architecture)(self._facts, self._weights, max_model_len)
@@ -174,6 +235,7 @@ def _native_row(entry: NewRow) -> _native.NewRow:
         entry.token_ids,
         entry.num_prompt_tokens,
         entry.num_computed_tokens,
-        entry.block_ids[0],
+        entry.block_ids,
         native_spec(entry.sampling),
+        entry.twin_row,
     )

@@ -1,23 +1,84 @@
 """Step budget: how many tokens this step may still compute.
 
-Owns: the count, and how a long gap is cut into chunks.
-Does not know: blocks, queues.
+Owns: the count, how a long gap is cut into chunks, how several gaps share a step.
+Does not know: blocks, queues, why a step is limited.
+
+Three limits bound a chunk besides the step itself: what pacing leaves for prompts while rows
+decode (`limit_prefill`), `long_prefill_token_threshold` for each prompt, and
+`max_num_partial_prefills` prompts that are half computed when the step ends.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
+
 from octavo.config.engine import SchedulerConfig
+from octavo.scheduling.request import Request
 
 
 class StepBudget:
     """Tokens of one step. Made for each plan."""
 
-    __slots__ = ("_allows_chunks", "_max_num_tokens", "num_tokens_left")
+    __slots__ = (
+        "_allows_chunks",
+        "_longest_chunk",
+        "_max_num_partial",
+        "_max_num_tokens",
+        "_shares",
+        "_shares_by_tenant",
+        "num_partial",
+        "num_prefill_tokens",
+        "num_prefill_tokens_left",
+        "num_tokens_left",
+    )
 
-    def __init__(self, config: SchedulerConfig) -> None:
+    def __init__(self, config: SchedulerConfig, *, shares_by_tenant: bool = False) -> None:
         self._allows_chunks = config.enable_chunked_prefill
         self._max_num_tokens = config.max_num_batched_tokens
-        self.num_tokens_left = config.max_num_batched_tokens
+        self._longest_chunk = config.long_prefill_token_threshold or self._max_num_tokens
+        self._max_num_partial = config.max_num_partial_prefills
+        self._shares_by_tenant = shares_by_tenant
+        self._shares: dict[str, int] = {}  # tokens left to each sharer, once `share` was called
+        self.num_tokens_left = self._max_num_tokens
+        self.num_prefill_tokens_left = self._max_num_tokens
+        self.num_prefill_tokens = 0  # spent on chunks
+        self.num_partial = 0  # prompts that stay half computed
+
+    @property
+    def has_room_for_prompts(self) -> bool:
+        """Whether any further chunk may be granted."""
+        return self.num_tokens_left > 0 and self.num_prefill_tokens_left > 0
+
+    def sharer_of(self, request: Request) -> str:
+        """Whose share of the step a request uses: its tenant's or its own."""
+        return request.tenant if self._shares_by_tenant else request.id
+
+    def limit_prefill(self, num_tokens: int) -> None:
+        """All chunks of this step together compute at most so many tokens.
+
+        Without chunked prefill a prompt cannot be cut: then 0 keeps all out, and any other limit is
+        ignored.
+        """
+        if self._allows_chunks or not num_tokens:
+            self.num_prefill_tokens_left = min(self.num_prefill_tokens_left, num_tokens)
+
+    def share(self, wanted: Sequence[tuple[str, int]], num_kept: int) -> None:
+        """Cut the tokens for prompts into equal shares; who wants less leaves the rest to others.
+
+        `wanted` are (sharer, tokens), a sharer may occur several times; `num_kept` tokens belong to
+        rows that decode. `next_chunk` respects the shares from now on; whoever is not among the
+        sharers is bound by the step alone.
+        """
+        wants: defaultdict[str, int] = defaultdict(int)
+        for sharer, num_tokens in wanted:
+            wants[sharer] += num_tokens
+        num_left = max(0, min(self.num_prefill_tokens_left, self.num_tokens_left - num_kept))
+        for place, sharer in enumerate(sorted(wants, key=wants.__getitem__)):
+            # Rounded up, so that a step too small for all serves the most modest ones.
+            share = min(wants[sharer], -(-num_left // (len(wants) - place)))
+            self._shares[sharer] = share
+            num_left -= share
 
     def first_chunk(self, num_missing: int) -> int:
         """How many of its missing tokens a request would compute if it were admitted now.
@@ -25,17 +86,33 @@ class StepBudget:
         0 means not in this step. Without chunked prefill it is all or nothing, except for a gap
         longer than any step: a request that was preempted late must be able to come back.
         """
-        if num_missing <= self.num_tokens_left:
-            return num_missing
-        if self._allows_chunks or num_missing > self._max_num_tokens:
-            return self.num_tokens_left
-        return 0
+        room = min(self.num_tokens_left, self.num_prefill_tokens_left)
+        if not self._allows_chunks:
+            fits = num_missing <= room or num_missing > self._max_num_tokens
+            return min(num_missing, room) if fits else 0
+        num_tokens = min(num_missing, room, self._longest_chunk)
+        is_full = self._max_num_partial is not None and self.num_partial >= self._max_num_partial
+        return 0 if is_full and num_tokens < num_missing else num_tokens
 
-    def next_chunk(self, num_missing: int, num_kept: int) -> int:
+    def next_chunk(self, num_missing: int, num_kept: int, sharer: str = "") -> int:
         """The same for a running request, when `num_kept` tokens are kept for rows that decode."""
-        return max(0, min(num_missing, self.num_tokens_left - num_kept))
+        room = min(self.num_tokens_left - num_kept, self.num_prefill_tokens_left)
+        if self._allows_chunks:
+            room = min(room, self._longest_chunk)
+        if self._shares:
+            room = min(room, self._shares.get(sharer, room))
+        return max(0, min(num_missing, room))
 
     def spend(self, num_tokens: int) -> None:
         """Take tokens off the budget."""
         self.num_tokens_left -= num_tokens
         assert self.num_tokens_left >= 0, f"budget overdrawn by {-self.num_tokens_left} tokens"
+
+    def spend_on_prompt(self, num_tokens: int, num_missing: int, sharer: str = "") -> None:
+        """The same for a chunk of a gap of `num_missing` tokens; 0 tokens if it must wait."""
+        self.spend(num_tokens)
+        self.num_prefill_tokens += num_tokens
+        self.num_prefill_tokens_left -= num_tokens
+        self.num_partial += num_tokens < num_missing
+        if sharer in self._shares:
+            self._shares[sharer] -= num_tokens

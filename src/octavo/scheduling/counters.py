@@ -8,14 +8,20 @@ from __future__ import annotations
 from typing import get_args
 
 from octavo.contracts.delta import FinishReason
+from octavo.contracts.step import StepPlan
 from octavo.scheduling.request import Request
 
 
 class Counters:
-    """Tokens and requests since the start."""
+    """Tokens, requests and moved blocks since the start."""
 
     def __init__(self) -> None:
         self.num_preemptions = 0
+        self.num_swaps = 0  # preemptions that moved the blocks instead of dropping them
+        self.num_blocks_swapped_out = 0  # to host slots, on the way to a lower tier too
+        self.num_blocks_swapped_in = 0
+        self.num_blocks_copied = 0
+        self.num_missed_deadlines = 0
         self.num_prompt_tokens = 0  # of admitted requests, once each, cached tokens included
         self.num_generation_tokens = 0
         self.prefix_query_tokens = 0
@@ -24,8 +30,22 @@ class Counters:
         self.num_finished = dict.fromkeys(reasons, 0)
 
     def count_admission(self, request: Request) -> None:
-        """A request runs for the first time; coming back from a preemption does not count."""
+        """A request runs for the first time; coming back from a preemption does not count.
+
+        Nor does a choice that shares the computed prompt of another: it brings none of its own.
+        """
         self.num_prompt_tokens += request.num_prompt_tokens
         if request.table.reads_cache:
             self.prefix_query_tokens += request.num_prompt_tokens
             self.prefix_hit_tokens += request.num_cached_tokens
+
+    def count_moves(self, plan: StepPlan) -> None:
+        """A plan leaves with these moves."""
+        self.num_blocks_swapped_out += len(plan.swap_out_to)
+        self.num_blocks_swapped_in += len(plan.swap_in_to)
+        self.num_blocks_copied += len(plan.copy_to)
+
+    @property
+    def num_ended(self) -> int:
+        """Requests that have ended, for whatever reason."""
+        return sum(self.num_finished.values())

@@ -4,7 +4,8 @@ Owns: one sort key for each policy. The same order admits waiting requests (smal
 running ones, and picks the victim of a preemption (largest).
 Does not know: budgets, blocks.
 
-A new policy is one function and one line in `POLICIES`.
+A new policy is one function and one line in `POLICIES`. One that does not follow from the request
+alone has queues of its own, as `fair` has.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ SortKey = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """An order of requests, and whether an arrival may displace a running request at once."""
+    """An order of requests, and what else it asks of the scheduler."""
 
     sort_key: Callable[[EngineRequest, int], SortKey]
-    preempts_on_arrival: bool
+    preempts_on_arrival: bool = False  # an arrival may displace a worse running request at once
+    shares_by_tenant: bool = False  # tenants take turns, see fair.py; the key orders within one
 
 
 def _first_come(request: EngineRequest, sequence: int) -> SortKey:
@@ -38,10 +40,16 @@ def _by_priority(request: EngineRequest, sequence: int) -> SortKey:
     return (request.priority, request.arrival_s, sequence)
 
 
+def _within_tenant(request: EngineRequest, sequence: int) -> SortKey:
+    """As by priority, after two entries for the share of the tenant, which fair.py keeps."""
+    return (0, 0, request.priority, request.arrival_s, sequence)
+
+
 POLICIES: Mapping[str, Policy] = MappingProxyType(
     {
-        "fcfs": Policy(_first_come, preempts_on_arrival=False),
+        "fcfs": Policy(_first_come),
         "priority": Policy(_by_priority, preempts_on_arrival=True),
+        "fair": Policy(_within_tenant, shares_by_tenant=True),
     }
 )
 

@@ -9,13 +9,32 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from typing import Protocol
 
 from octavo.scheduling.policy import SortKey
 from octavo.scheduling.request import Request
 
 
-def _order(request: Request) -> SortKey:
+def order_of(request: Request) -> SortKey:
+    """Its place in a queue, as a sort key."""
     return request.order
+
+
+class WaitingQueue(Protocol):
+    """What the scheduler asks of the waiting requests, whatever orders them."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Request]: ...
+
+    @property
+    def first(self) -> Request: ...
+
+    def upcoming(self, count: int) -> list[Request]: ...
+
+    def add(self, request: Request) -> None: ...
+
+    def remove(self, request: Request) -> None: ...
 
 
 class RequestQueue:
@@ -45,6 +64,10 @@ class RequestQueue:
         """Served last, preempted first."""
         return self._requests[-1]
 
+    def upcoming(self, count: int) -> list[Request]:
+        """The next requests in order of service, at most `count`."""
+        return self._requests[:count]
+
     def add(self, request: Request) -> None:
         """Put a request where its order says."""
         requests = self._requests
@@ -64,4 +87,4 @@ class RequestQueue:
         return self._requests[self._place_of(request) + 1 :]
 
     def _place_of(self, request: Request) -> int:
-        return bisect_left(self._requests, request.order, key=_order)
+        return bisect_left(self._requests, request.order, key=order_of)

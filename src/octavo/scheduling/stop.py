@@ -20,6 +20,8 @@ class Finish(NamedTuple):
     stop_reason: int | None = None
 
 
+COMPLETE = Finish("stop")  # the grammar has ended the answer
+FAILED = Finish("error")
 _END_OF_SEQUENCE = Finish("stop")
 _LENGTH = Finish("length")
 

@@ -17,6 +17,7 @@ from octavo.server.counting import AnswerCounter
 from octavo.server.disconnect import ClientGoneError
 from octavo.server.errors import answer_error
 from octavo.server.limits import HeaderLimit
+from octavo.server.routes.admin import reset_prefix_cache, show_kv
 from octavo.server.routes.chat_completions import create_chat_completion
 from octavo.server.routes.completions import create_completion
 from octavo.server.routes.health import health, metrics, ready, show_version
@@ -39,6 +40,8 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/v1/chat/completions", create_chat_completion),
     ("POST", "/tokenize", tokenize),
     ("POST", "/detokenize", detokenize),
+    ("POST", "/reset_prefix_cache", reset_prefix_cache),
+    ("GET", "/debug/kv", show_kv),
 )
 
 
@@ -55,7 +58,8 @@ def build_app(state: ServerState) -> ASGIApp:
         },
     )
     app.state.server = state
-    guarded = KeyGuard(app, state.config.api_key)
+    config = state.config
+    guarded = KeyGuard(app, config.api_key, config.admin_api_key, is_private=config.is_private)
     paths = frozenset(path for _, path, _ in ROUTES if "{" not in path)
     return AnswerCounter(HeaderLimit(guarded), state.metrics, paths)
 

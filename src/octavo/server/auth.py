@@ -16,42 +16,71 @@ from octavo.server.paths import path_of
 from octavo.server.sse import send_json
 
 OPEN_PATHS = frozenset({"/health", "/ping", "/ready", "/metrics", "/version"})
+ADMIN_PATHS = frozenset({"/debug/kv", "/reset_prefix_cache"})
 
 
 class KeyGuard:
     """ASGI middleware. Keys are compared as hashes in constant time; all of them, always.
 
     The name of the matching key's tenant is put into `scope["state"]["tenant"]`, so that prompts of
-    different keys never share cached blocks.
+    different keys never share cached blocks. Admin paths want an admin key; where none is
+    configured they are closed, unless no key at all is asked for and `is_private` says that only
+    this machine reaches the server.
     """
 
-    def __init__(self, app: ASGIApp, keys: Iterable[str]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        keys: Iterable[str],
+        admin_keys: Iterable[str] = (),
+        *,
+        is_private: bool = False,
+    ) -> None:
         self._app = app
         self._digests = [_digest(key.encode()) for key in keys]
+        self._admin_digests = [_digest(key.encode()) for key in admin_keys]
+        self._is_private = is_private
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or path_of(scope) in OPEN_PATHS or not self._digests:
+        if scope["type"] != "http" or path_of(scope) in OPEN_PATHS:
             await self._app(scope, receive, send)
             return
-        tenant = self._tenant(scope)
-        if tenant is None:
+        digest = _digest(_given_key(scope))
+        is_admin = _matches(digest, self._admin_digests)
+        is_known = _matches(digest, self._digests) or is_admin
+        is_for_admins = path_of(scope) in ADMIN_PATHS
+        asks = bool(self._digests or (is_for_admins and self._admin_digests))
+        if asks and not is_known:
             body = error_body(401, "a valid key is needed: send 'Authorization: Bearer KEY'")
             await send_json(send, 401, body, headers=[(b"www-authenticate", b"Bearer")])
             return
-        scope.setdefault("state", {})["tenant"] = tenant
+        if is_for_admins and not is_admin and (asks or not self._is_private):
+            await send_json(send, 403, error_body(403, _NOT_FOR_ALL))
+            return
+        if self._digests and is_known:
+            scope.setdefault("state", {})["tenant"] = digest.hex()[:16]
         await self._app(scope, receive, send)
 
-    def _tenant(self, scope: Scope) -> str | None:
-        given = b""
-        for name, value in scope["headers"]:
-            if name == b"authorization":
-                scheme, _, key = value.partition(b" ")
-                given = key if scheme.lower() == b"bearer" else b""
-        digest, found = _digest(given), None
-        for known in self._digests:
-            if hmac.compare_digest(digest, known):
-                found = known.hex()[:16]
-        return found
+
+_NOT_FOR_ALL = (
+    "this path is for administrators: start the server with --admin-api-key KEY and send that key"
+)
+
+
+def _given_key(scope: Scope) -> bytes:
+    given: bytes = b""
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            scheme, _, key = value.partition(b" ")
+            given = key if scheme.lower() == b"bearer" else b""
+    return given
+
+
+def _matches(digest: bytes, known: Iterable[bytes]) -> bool:
+    found = False
+    for other in known:
+        found |= hmac.compare_digest(digest, other)
+    return found
 
 
 def _digest(key: bytes) -> bytes:

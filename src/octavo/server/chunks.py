@@ -17,7 +17,10 @@ encode = msgspec.json.encode
 
 
 class ChunkWriter:
-    """Writes the chunks of one stream. `shows_usage` adds `"usage":null` to all but the last."""
+    """Writes the chunks of one stream. `shows_usage` adds `"usage":null` to all but the last.
+
+    `metrics` are for the last chunk, whichever that is.
+    """
 
     def __init__(
         self, *, kind: str, answer_id: str, created: int, model: str, shows_usage: bool
@@ -26,10 +29,15 @@ class ChunkWriter:
         self._head = encode(head)[:-1] + b',"choices":['
         self._tail = b'],"usage":null}' if shows_usage else b"]}"
 
-    def choice(self, choice: dict[str, Any], usage: Usage | None = None) -> bytes:
+    def choice(
+        self,
+        choice: dict[str, Any],
+        usage: Usage | None = None,
+        metrics: dict[str, Any] | None = None,
+    ) -> bytes:
         """A chunk with one choice of any shape."""
         tail = self._tail if usage is None else b'],"usage":' + encode(usage) + b"}"
-        return event(self._head + encode(choice) + tail)
+        return event(self._head + encode(choice) + _with_metrics(tail, metrics))
 
     def text(self, index: int, text: str) -> bytes:
         """The usual chunk of a completion: new text, nothing else."""
@@ -39,10 +47,15 @@ class ChunkWriter:
         """The usual chunk of a chat: new content, nothing else."""
         return self._plain(b'{"index":%d,"delta":{"content":' % index, text, b'},"logprobs":null,')
 
-    def usage(self, usage: Usage) -> bytes:
+    def usage(self, usage: Usage, metrics: dict[str, Any] | None = None) -> bytes:
         """The last chunk of a stream that asked for usage: no choices."""
-        return event(self._head + b'],"usage":' + encode(usage) + b"}")
+        tail = b'],"usage":' + encode(usage) + b"}"
+        return event(self._head + _with_metrics(tail, metrics))
 
     def _plain(self, before: bytes, text: str, after: bytes) -> bytes:
         end = b'"finish_reason":null}'
         return event(self._head + before + encode(text) + after + end + self._tail)
+
+
+def _with_metrics(tail: bytes, metrics: dict[str, Any] | None) -> bytes:
+    return tail if metrics is None else tail[:-1] + b',"metrics":' + encode(metrics) + b"}"

@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from octavo.errors import (
     ConfigError,
+    DeadlineExceededError,
     EngineDeadError,
     InvalidRequestError,
     ModelNotFoundError,
@@ -27,8 +28,11 @@ MAX_MESSAGE_CHARACTERS = 2000  # an error must never echo a whole body
 TYPES = {
     400: "BadRequestError",
     401: "AuthenticationError",
+    403: "PermissionDeniedError",
     404: "NotFoundError",
     405: "MethodNotAllowedError",
+    408: "TimeoutError",
+    409: "ConflictError",
     413: "RequestTooLargeError",
     415: "UnsupportedMediaTypeError",
     429: "RateLimitError",
@@ -62,6 +66,8 @@ def status_of(error: BaseException) -> int:
             return 413
         case UnsupportedMediaTypeError():
             return 415
+        case DeadlineExceededError():
+            return 408
         case ModelNotFoundError():
             return 404
         case InvalidRequestError() | ConfigError():
@@ -76,12 +82,14 @@ def status_of(error: BaseException) -> int:
             return 500
 
 
-def error_body(status: int, message: str, param: str | None = None) -> dict[str, Any]:
-    """OpenAI's error object."""
+def error_body(
+    status: int, message: str, param: str | None = None, code: str | None = None
+) -> dict[str, Any]:
+    """OpenAI's error object. The code is the status where there is no word for it."""
     if len(message) > MAX_MESSAGE_CHARACTERS:
         message = message[:MAX_MESSAGE_CHARACTERS] + " ..."
     kind = TYPES.get(status, "BadRequestError" if status < 500 else "InternalServerError")
-    return {"error": {"message": message, "type": kind, "param": param, "code": status}}
+    return {"error": {"message": message, "type": kind, "param": param, "code": code or status}}
 
 
 def body_of(error: BaseException) -> dict[str, Any]:
@@ -92,6 +100,8 @@ def body_of(error: BaseException) -> dict[str, Any]:
     if status == 500:
         logger.error("a request failed inside the server", exc_info=error)
         return error_body(status, "internal error; the server's log has the details")
+    if isinstance(error, DeadlineExceededError):
+        return error_body(status, str(error), "timeout", "deadline_exceeded")
     param = error.param if isinstance(error, InvalidRequestError) else None
     if isinstance(error, ModelNotFoundError) and param is None:
         param = "model"
@@ -103,6 +113,8 @@ def response_of(error: BaseException) -> Response:
     headers = {}
     if isinstance(error, OverloadedError) and error.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    if isinstance(error, DeadlineExceededError):
+        headers["X-Should-Retry"] = "false"  # OpenAI's clients repeat a 408 otherwise
     if isinstance(error, HTTPException) and error.headers:
         headers.update(error.headers)
     return Response(

@@ -9,14 +9,17 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from octavo.contracts.grammar import ThinkingSpec
+from octavo.contracts.request import BeamSpec
 from octavo.engine.async_engine import CheckedRequest
-from octavo.errors import InvalidRequestError, RequestFailedError
+from octavo.errors import DeadlineExceededError, InvalidRequestError, RequestFailedError
 from octavo.outputs import RequestMetrics, RequestOutput
 from octavo.prompts import TokensPrompt
 from octavo.sampling_params import SamplingParams
 from octavo.server.field_names import errors_name
 from octavo.server.merge import merge
 from octavo.server.metrics import ServerMetrics
+from octavo.server.request_times import RequestTimes, mean_gap_s
 from octavo.server.schemas.envelope import PromptTokensDetails, Usage
 from octavo.server.state import ServerState
 
@@ -57,39 +60,76 @@ class Generation:
     params: SamplingParams
     priority: int = 0
     has_own_limit: bool = True
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=lambda: {"beam_width": "n"})
+    timeout: float | None = None
+    tenant: str = ""
+    beam: BeamSpec | None = None
+    thinking: ThinkingSpec | None = None
     counts: TokenCounts = field(init=False)
+    times: RequestTimes = field(init=False)
 
     def __post_init__(self) -> None:
-        num_choices = len(self.prompts) * self.params.n
+        self.times = RequestTimes()
+        num_choices = len(self.prompts) * self.num_choices
         if num_choices > MAX_CHOICES_PER_REQUEST:
             raise InvalidRequestError(
-                f"{len(self.prompts)} prompts with n={self.params.n} are {num_choices} choices; "
+                f"{len(self.prompts)} prompts with n={self.num_choices} are {num_choices} choices; "
                 f"a request may have at most {MAX_CHOICES_PER_REQUEST}",
                 param="n",
             )
         num_tokens = sum(len(prompt["prompt_token_ids"]) for prompt in self.prompts)
         self.counts = TokenCounts(num_tokens)
 
+    @property
+    def num_choices(self) -> int:
+        """Choices of each prompt."""
+        return self.params.n if self.beam is None else self.beam.num_returned
+
     async def outputs(self) -> AsyncGenerator[tuple[int, RequestOutput], None]:
         """(number of the prompt, output) as they come. Closing it aborts what still runs.
 
         All prompts are checked before the first is queued. Raises InvalidRequestError,
-        OverloadedError.
+        OverloadedError, and DeadlineExceededError when the time was up before any token came.
         """
-        engine = self.state.engine
-        with errors_name(self.names):
-            checked = [
-                await engine.check(
-                    prompt, self._params_for(prompt), self.answer_id, priority=self.priority
-                )
-                for prompt in self.prompts
-            ]
-        with self.state.admitted(len(checked) * self.params.n):
+        checked = await self._checked()
+        await self.state.require_room()
+        empty: list[tuple[int, RequestOutput]] = []  # ended by the deadline before any token
+        has_tokens = False
+        with self.state.admitted(len(checked) * self.num_choices):
             streams = [self._stream(one) for one in checked]
             async with aclosing(merge(streams)) as merged:
                 async for number, output in merged:
+                    has_tokens = has_tokens or any(one.token_ids for one in output.outputs)
+                    if not has_tokens and _is_late(output):
+                        empty.append((number, output))
+                        continue
+                    while empty:
+                        yield empty.pop(0)
                     yield number, output
+        if empty:
+            raise self._too_late(empty[0][1].abort_reason)
+
+    async def _checked(self) -> list[CheckedRequest]:
+        with errors_name(self.names):
+            return [
+                await self.state.engine.check(
+                    prompt,
+                    self._params_for(prompt),
+                    self.answer_id,
+                    priority=self.priority,
+                    timeout=self.timeout,
+                    tenant=self.tenant,
+                    beam=self.beam,
+                    thinking=self.thinking,
+                )
+                for prompt in self.prompts
+            ]
+
+    def _too_late(self, reason: str | None) -> DeadlineExceededError:
+        return DeadlineExceededError(
+            f"the timeout of {self.timeout:g} s could not be met and ended the request before its "
+            f"first token: {reason or 'it was not computed in time'}"
+        )
 
     def _params_for(self, prompt: TokensPrompt) -> SamplingParams:
         limit = self.params.max_tokens
@@ -100,7 +140,7 @@ class Generation:
 
     async def _stream(self, checked: CheckedRequest) -> AsyncGenerator[RequestOutput, None]:
         """The outputs of one prompt, counted."""
-        histograms = _Histograms(self.state.metrics, self.params)
+        histograms = _Histograms(self.state.metrics, self.params, self.num_choices)
         async with self.state.engine.submit(checked) as outputs:
             async for output in outputs:
                 self.counts.completion_tokens += sum(len(one.token_ids) for one in output.outputs)
@@ -108,15 +148,17 @@ class Generation:
                 histograms.note(output)
                 if output.finished:
                     self.counts.cached_tokens += output.num_cached_tokens or 0
+                    self.times.add(output)
                 yield output
 
 
 class _Histograms:
     """Feeds the histograms of one request from the times that the engine kept."""
 
-    def __init__(self, metrics: ServerMetrics, params: SamplingParams) -> None:
+    def __init__(self, metrics: ServerMetrics, params: SamplingParams, num_choices: int) -> None:
         self._observe = metrics.observe
         self._params = params
+        self._num_choices = num_choices
         self._last_token_s: float | None = None
 
     def note(self, output: RequestOutput) -> None:
@@ -134,7 +176,7 @@ class _Histograms:
         observe, params = self._observe, self._params
         observe("request_prompt_tokens", num_prompt_tokens)
         observe("request_generation_tokens", times.num_generation_tokens)
-        observe("request_params_n", params.n)
+        observe("request_params_n", self._num_choices)
         if params.max_tokens is not None:
             observe("request_params_max_tokens", params.max_tokens)
         first_s, last_s = times.first_token_s, times.last_token_s
@@ -146,10 +188,17 @@ class _Histograms:
         observe("request_inference_time_seconds", last_s - times.admitted_s)
         observe("time_to_first_token_seconds", first_s - times.arrival_s)
         observe("e2e_request_latency_seconds", last_s - times.arrival_s)
-        num_gaps = times.num_generation_tokens - params.n  # choices run side by side
-        if num_gaps > 0:
-            gap_s = (last_s - first_s) * params.n / num_gaps
+        gap_s = mean_gap_s(times, self._num_choices)
+        if gap_s is not None:
             observe("request_time_per_output_token_seconds", gap_s)
+
+
+def _is_late(output: RequestOutput) -> bool:
+    """Whether a deadline has ended what this output tells of."""
+    return any(
+        choice.finish_reason == "abort" and choice.stop_reason == "timeout"
+        for choice in output.outputs
+    )
 
 
 def _raise_errors(output: RequestOutput) -> None:

@@ -17,6 +17,7 @@ from prometheus_client.core import (
     Metric,
 )
 
+from octavo.config.engine import CacheConfig
 from octavo.contracts.kv_plan import MemoryPlan
 from octavo.engine.stats import STEP_SIZE_BOUNDS, EngineStats
 
@@ -48,6 +49,26 @@ HISTOGRAMS = (
     ("request_params_max_tokens", "max_tokens of a request.", LENGTH_BUCKETS),
     ("request_params_n", "Choices of a request.", (1.0, 2.0, 5.0, 10.0, 20.0)),
 )
+# vLLM's name, what it counts, the field of EngineStats
+COUNTERS = (
+    ("prompt_tokens", "Prompt tokens.", "num_prompt_tokens"),
+    ("generation_tokens", "Generated tokens.", "num_generation_tokens"),
+    ("num_preemptions", "Preempted requests.", "num_preemptions"),
+    ("prefix_cache_queries", "Prompt tokens looked up in the cache.", "prefix_query_tokens"),
+    ("prefix_cache_hits", "Prompt tokens found in the cache.", "prefix_hit_tokens"),
+    ("external_prefix_cache_queries", "The same in the disk tier.", "external_query_tokens"),
+    ("external_prefix_cache_hits", "The same in the disk tier.", "external_hit_tokens"),
+)
+# what vLLM has no name for
+OWN_COUNTERS = (
+    ("num_swaps", "Preemptions that kept the KV blocks elsewhere.", "num_swaps"),
+    ("swapped_out_blocks", "KV blocks moved out of the pool.", "num_blocks_swapped_out"),
+    ("swapped_in_blocks", "KV blocks moved back into the pool.", "num_blocks_swapped_in"),
+    ("copied_blocks", "KV blocks copied before they were written to.", "num_blocks_copied"),
+    ("swap_seconds", "Seconds spent with moving KV blocks.", "swap_s"),
+    ("missed_deadlines", "Requests that their timeout ended.", "num_missed_deadlines"),
+)
+OWN_NAMESPACE = "octavo"
 
 
 class ServerMetrics:
@@ -77,9 +98,14 @@ class ServerMetrics:
         """Count one HTTP answer."""
         self._http_requests.labels(method, handler, f"{status // 100}xx").inc()
 
-    def render(self, stats: EngineStats | None, memory: MemoryPlan | None) -> bytes:
+    def render(
+        self,
+        stats: EngineStats | None,
+        memory: MemoryPlan | None,
+        cache: CacheConfig | None = None,
+    ) -> bytes:
         """The text of /metrics; None for an engine that is not there yet."""
-        self._live.stats, self._live.memory = stats, memory
+        self._live.stats, self._live.memory, self._live.cache = stats, memory, cache
         return bytes(generate_latest(self._registry))
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
@@ -100,29 +126,35 @@ class _LiveCollector:
         self._namespace, self._labels = namespace, labels
         self.stats: EngineStats | None = None
         self.memory: MemoryPlan | None = None
+        self.cache: CacheConfig | None = None
 
     def describe(self) -> list[Metric]:
         return []  # nothing is collected at registration
 
     def collect(self) -> Iterator[Metric]:
-        stats, memory = self.stats, self.memory
+        stats = self.stats
         yield self._gauge(
             "num_requests_running", "Requests in the batch.", stats.num_running if stats else 0
         )
-        yield self._gauge(
-            "num_requests_waiting", "Requests that wait.", stats.num_waiting if stats else 0
-        )
+        num_waiting = stats.num_waiting if stats else 0
+        yield self._gauge("num_requests_waiting", "Requests that wait.", num_waiting)
+        yield self._waiting_by_reason(num_waiting, stats.num_waiting_deferred if stats else 0)
         yield self._gauge(
             "kv_cache_usage_perc",
             "Share of KV blocks in use, 0 to 1.",
             stats.kv_cache_usage if stats else 0.0,
         )
-        for name, text, value in self._counts(stats):
-            family = CounterMetricFamily(
-                f"{self._namespace}:{name}", text, labels=tuple(self._labels)
-            )
-            family.add_metric(tuple(self._labels.values()), value)
-            yield family
+        for namespace, table in (
+            (self._namespace, COUNTERS),
+            (OWN_NAMESPACE, OWN_COUNTERS),
+        ):
+            for name, text, field in table:
+                family = CounterMetricFamily(
+                    f"{namespace}:{name}", text, labels=tuple(self._labels)
+                )
+                value = getattr(stats, field) if stats else 0
+                family.add_metric(tuple(self._labels.values()), value)
+                yield family
         finished = CounterMetricFamily(
             f"{self._namespace}:request_success",
             "Ended requests by reason.",
@@ -133,22 +165,17 @@ class _LiveCollector:
             finished.add_metric((*self._labels.values(), reason), count)
         yield finished
         yield self._step_sizes(stats)
-        yield self._cache_info(memory)
+        yield self._cache_info(self.memory, self.cache)
 
-    def _counts(self, stats: EngineStats | None) -> Iterator[tuple[str, str, float]]:
-        yield "prompt_tokens", "Prompt tokens.", stats.num_prompt_tokens if stats else 0
-        yield "generation_tokens", "Generated tokens.", stats.num_generation_tokens if stats else 0
-        yield "num_preemptions", "Preempted requests.", stats.num_preemptions if stats else 0
-        yield (
-            "prefix_cache_queries",
-            "Prompt tokens looked up in the prefix cache.",
-            stats.prefix_query_tokens if stats else 0,
+    def _waiting_by_reason(self, num_waiting: int, num_deferred: int) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(
+            f"{self._namespace}:num_requests_waiting_by_reason",
+            "Requests that wait for room, or for something else.",
+            labels=(*self._labels, "reason"),
         )
-        yield (
-            "prefix_cache_hits",
-            "Prompt tokens found in the prefix cache.",
-            stats.prefix_hit_tokens if stats else 0,
-        )
+        for reason, count in (("capacity", num_waiting - num_deferred), ("deferred", num_deferred)):
+            family.add_metric((*self._labels.values(), reason), count)
+        return family
 
     def _gauge(self, name: str, text: str, value: float) -> GaugeMetricFamily:
         family = GaugeMetricFamily(f"{self._namespace}:{name}", text, labels=tuple(self._labels))
@@ -171,11 +198,17 @@ class _LiveCollector:
         )
         return family
 
-    def _cache_info(self, memory: MemoryPlan | None) -> GaugeMetricFamily:
+    def _cache_info(
+        self, memory: MemoryPlan | None, cache: CacheConfig | None
+    ) -> GaugeMetricFamily:
         """vLLM's cache_config_info: the numbers are labels, the value is 1."""
         facts = {
             "block_size": memory.kv.block_size if memory else 0,
             "num_gpu_blocks": memory.kv.num_blocks if memory else 0,
+            "num_cpu_blocks": memory.kv.num_host_slots if memory else 0,
+            "num_kv_groups": len(memory.kv.groups) if memory else 0,
+            "enable_prefix_caching": cache.enable_prefix_caching if cache else False,
+            "swap_space": cache.swap_space if cache else 0,
             "kv_cache_size_tokens": memory.kv.num_tokens if memory else 0,
             "kv_cache_max_concurrency": f"{memory.max_concurrency:.2f}" if memory else 0,
         }

@@ -30,6 +30,7 @@ from octavo.engine.loading import loaded
 from octavo.errors import ConfigError
 from octavo.foundation import env
 from octavo.server.app import build_app
+from octavo.server.chat_format import ChatFormat
 from octavo.server.state import ServerState
 from octavo.server.stats_log import log_statistics
 
@@ -181,6 +182,7 @@ class _Server:
         """Open the door, load, serve, drain."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._signals.put_nowait, number)
+        ChatFormat.of(self._config, None)  # refuses an unknown parser before anything is loaded
         engine = AsyncLLM.start(self._engine_config)
         state = ServerState(engine, self._engine_config.model.model, self._config)
         http = _Uvicorn(self._uvicorn_config(state))

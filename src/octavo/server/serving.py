@@ -41,6 +41,10 @@ class Answer(ABC):
         self._kind = kind
         self._created = int(time.time())
         self._options = body.stream_options or StreamOptions()
+        config = generation.state.config
+        self._shows_usage = bool(self._options.include_usage) or config.enable_force_include_usage
+        self._shows_metrics = config.enable_per_request_metrics
+        self._num_unfinished = len(generation.prompts)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -78,7 +82,7 @@ class Answer(ABC):
             async for number, output in outputs:
                 if output.finished:
                     choices += [self.choice(number, output, one) for one in output.outputs]
-        return {
+        body = {
             "id": self.generation.answer_id,
             "object": self._kind,
             "created": self._created,
@@ -86,37 +90,57 @@ class Answer(ABC):
             "choices": sorted(choices, key=lambda choice: int(choice["index"])),
             "usage": self.usage(),
         }
+        if self._shows_metrics:
+            body["metrics"] = self.generation.times.shown()
+        return body
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The events of a stream, with the end mark. An error after the first is an event too."""
-        forced = self.generation.state.config.enable_force_include_usage
-        shows_usage = bool(self._options.include_usage) or forced
         has_begun = False
         writer = ChunkWriter(
             kind=self._kind,
             answer_id=self.generation.answer_id,
             created=self._created,
             model=self._model,
-            shows_usage=shows_usage,
+            shows_usage=self._shows_usage,
         )
         try:
             async with aclosing(self.generation.outputs()) as outputs:
                 async for number, output in outputs:
                     news = [] if has_begun else self.first_chunks(writer)
-                    news += [self._chunk(writer, number, output, one) for one in output.outputs]
+                    news += self._chunks_of(writer, number, output)
                     for chunk in filter(None, news):
                         has_begun = True
                         yield chunk
-            if shows_usage:
-                yield writer.usage(self.usage())
+            if self._shows_usage:
+                yield writer.usage(self.usage(), self._metrics(is_last=True))
         except Exception as error:  # border: the status is sent, so the error is an event
             if not has_begun:
                 raise
             yield event(encode(body_of(error)))
         yield DONE
 
+    def _chunks_of(self, writer: ChunkWriter, number: int, output: RequestOutput) -> list[bytes]:
+        """The chunks of an output. The very last of a stream has the metrics, if asked for."""
+        if output.finished:
+            self._num_unfinished -= 1
+        is_end = self._num_unfinished == 0 and not self._shows_usage
+        last = output.outputs[-1] if output.outputs else None
+        return [
+            self._chunk(writer, number, output, one, self._metrics(is_last=is_end and one is last))
+            for one in output.outputs
+        ]
+
+    def _metrics(self, *, is_last: bool) -> dict[str, Any] | None:
+        return self.generation.times.shown() if self._shows_metrics and is_last else None
+
     def _chunk(
-        self, writer: ChunkWriter, number: int, output: RequestOutput, choice: CompletionOutput
+        self,
+        writer: ChunkWriter,
+        number: int,
+        output: RequestOutput,
+        choice: CompletionOutput,
+        metrics: dict[str, Any] | None,
     ) -> bytes:
         """A chunk; empty where a plain one would have no text."""
         continuous = bool(self._options.continuous_usage_stats)
@@ -125,13 +149,13 @@ class Answer(ABC):
             if chunk is not None:
                 return chunk if choice.text else b""
         shown = self.choice(number, output, choice)
-        return writer.choice(shown, self.usage() if continuous else None)
+        return writer.choice(shown, self.usage() if continuous else None, metrics)
 
 
-def tenant_of(request: Request) -> str | None:
-    """Whose key the request carries; None where keys are not asked for."""
+def tenant_of(request: Request) -> str:
+    """Whose key the request carries; empty where keys are not asked for."""
     tenant = request.scope.get("state", {}).get("tenant")
-    return tenant if isinstance(tenant, str) else None
+    return tenant if isinstance(tenant, str) else ""
 
 
 async def respond(request: Request, answer: Answer) -> Response | ASGIApp:

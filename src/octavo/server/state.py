@@ -18,6 +18,7 @@ from octavo.engine.async_engine import AsyncLLM
 from octavo.engine.build import Engine
 from octavo.errors import EngineDeadError, InvalidRequestError, ModelNotFoundError, OverloadedError
 from octavo.prompts import TokensPrompt
+from octavo.server.chat_format import ChatFormat
 from octavo.server.errors import NotReadyError
 from octavo.server.metrics import ServerMetrics
 from octavo.text.tokenizer import LONG_TEXT, Tokenizer
@@ -59,6 +60,7 @@ class ServerState:
         self.config = config
         self.metrics = ServerMetrics(self.names[0])
         self.created = int(time.time())
+        self.format = ChatFormat()  # until the model's template is known
         self.is_draining = False
         self.open_answers = OpenAnswers()
         self._loaded: Engine | None = None
@@ -98,6 +100,7 @@ class ServerState:
         """
         source = self.config.chat_template or loaded.chat_template
         self._template = ChatTemplate(source, loaded.tokenizer.special_tokens)
+        self.format = ChatFormat.of(self.config, source)
         if self.config.chat_template:
             self._template.prepare()
         self._loaded = loaded
@@ -113,20 +116,27 @@ class ServerState:
             message = f"the model is still loading: {progress.phase}, {progress.share:.0%}"
             raise NotReadyError(message, retry_after_s=1)
 
+    async def require_room(self) -> None:
+        """Refuse when `--max-queued-requests` choices wait already.
+
+        Raises OverloadedError with the engine's estimate of when the queue will have moved on.
+        """
+        bound = self.config.max_queued_requests
+        num_waiting = self._num_choices - self.loaded.config.scheduler.max_num_seqs
+        if bound is None or num_waiting < bound:
+            return
+        retry_after_s = (await self.engine.stats()).retry_after_s
+        message = f"{num_waiting} requests wait already, at most {bound} may; try again later"
+        raise OverloadedError(message, retry_after_s=retry_after_s)
+
     @contextmanager
     def admitted(self, num_choices: int) -> Iterator[None]:
-        """Let so many choices into the engine while the block runs.
+        """Count so many choices as being in the engine while the block runs.
 
-        Raises OverloadedError when `--max-queued-requests` choices wait already, NotReadyError when
-        the engine takes no more.
+        Raises NotReadyError when the engine takes no more.
         """
         if self.engine.is_draining:
             raise NotReadyError("the server is shutting down", retry_after_s=5)
-        bound = self.config.max_queued_requests
-        num_waiting = self._num_choices - self.loaded.config.scheduler.max_num_seqs
-        if bound is not None and num_waiting >= bound:
-            message = f"{num_waiting} requests wait already, at most {bound} may; try again later"
-            raise OverloadedError(message, retry_after_s=1)
         self._num_choices += num_choices
         try:
             yield
@@ -166,13 +176,6 @@ def prompt_of(token_ids: list[int], text: str | None, salt: str | None) -> Token
     if salt is not None:
         prompt["cache_salt"] = salt
     return prompt
-
-
-def salt_of(tenant: str | None, salt: str | None) -> str | None:
-    """Prompts of different keys, and of different salts, never share cached blocks."""
-    if tenant is None:
-        return salt
-    return f"{tenant}/{salt or ''}"
 
 
 def new_id(prefix: str, name: str | None) -> str:

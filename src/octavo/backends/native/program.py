@@ -40,8 +40,8 @@ def build_program(placement: Placement, weights: Weights) -> Program:
     return program
 
 
-def kv_layers(placement: Placement) -> list[tuple[int, int]]:
-    """(num_kv_heads, head_dim) of each attention layer, by its index."""
+def attention_layers(placement: Placement) -> list[AttentionSpec]:
+    """The attention layers by their index."""
     specs = sorted(
         (
             operation.kind.spec
@@ -51,7 +51,7 @@ def kv_layers(placement: Placement) -> list[tuple[int, int]]:
         key=lambda spec: spec.layer,
     )
     assert [spec.layer for spec in specs] == list(range(len(specs))), "layers must be 0, 1, 2, ..."
-    return [(spec.num_kv_heads, spec.head_dim) for spec in specs]
+    return specs
 
 
 class _Appender:

@@ -6,7 +6,7 @@ in float32. Nothing is fused, cached or reordered. Runs on any torch device.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -29,10 +29,15 @@ class TorchOps:
         cache: TorchKvCache,
         batch: StepBatch,
         device: torch.device,
+        group_rows: Sequence[tuple[BatchRow, ...]] = (),
     ) -> None:
+        """`group_rows`: the rows of the batch with the block tables of each KV group.
+
+        Without them the batch's own rows hold for all layers.
+        """
         self._tensors = tensors
         self._cache = cache
-        self._batch = batch
+        self._group_rows = group_rows or (batch.rows,)
         self._token_ids = torch.tensor(batch.token_ids, device=device)
         self._positions = torch.tensor(batch.positions, device=device)
         self._wanted = torch.tensor(batch.wanted, dtype=torch.long, device=device)
@@ -84,11 +89,12 @@ class TorchOps:
         blocks that one of them fills in this very step.
         """
         q, k, v = (x.reshape(len(x), -1, spec.head_dim) for x in (q, k, v))
-        for row in self._batch.rows:
+        rows = self._group_rows[self._cache.group_of(spec.layer)]
+        for row in rows:
             tokens = slice(row.first_token, row.first_token + row.num_tokens)
             self._cache.write(spec.layer, row, k[tokens], v[tokens])
         outputs = torch.empty_like(q)
-        for row in self._batch.rows:
+        for row in rows:
             tokens = slice(row.first_token, row.first_token + row.num_tokens)
             outputs[tokens] = self._attend(q[tokens], row, spec)
         return outputs.flatten(1)

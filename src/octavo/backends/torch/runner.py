@@ -23,7 +23,10 @@ from octavo.config.engine import EngineConfig
 from octavo.contracts.kv_plan import MemoryNeeds, MemoryPlan
 from octavo.contracts.progress import ReportProgress
 from octavo.contracts.step import NewRow, SamplingSpec, StepPlan, StepResult, TokenLogprobs
+from octavo.errors import ConfigError
 from octavo.models.base import CausalLM
+from octavo.models.kv_fingerprint import kv_fingerprint
+from octavo.models.kv_groups import kv_groups
 from octavo.models.registry import model_class
 from octavo.ops.batch import BatchRow, StepBatch
 from octavo.weights.checkpoint import Checkpoint
@@ -41,9 +44,10 @@ class _Row:
     token_ids: list[int]  # all known tokens
     num_prompt: int
     num_computed: int
-    block_ids: list[int]
+    block_tables: list[list[int]]  # of each KV group
     spec: SamplingSpec
     sampler: _native.RowSampler
+    twin_row: int  # whose logits it takes in its first step, or -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +82,18 @@ class TorchRunner:
         self._weights = TorchWeights(checkpoint.tensors, _DTYPES.get(config.model.dtype))
         self._make_model(self._facts.max_position)  # to learn which tensors it needs
         self._kernels = _native.find_kernels("")
+        facts = self._facts
+        windows = [facts.window_of(layer) or 0 for layer in range(facts.num_layers)]
+        shapes = [(facts.num_kv_heads, facts.head_dim)] * facts.num_layers
+        self._kv_groups = kv_groups(windows, shapes, self._longest)
+        if config.cache.swap_dir is not None:
+            raise ConfigError(
+                "--swap-dir needs the native back end: torch keeps the swap space in memory"
+            )
         self._rows: dict[int, _Row] = {}
+        self._masks: dict[int, bytes] = {}  # of the step's rows that have one
         self._loaded: _Loaded | None = None
+        self._fingerprint = ""
         self._compute_s = 0.0
 
     @property
@@ -87,13 +101,12 @@ class TorchRunner:
         """See `Runner`."""
         facts, cache = self._facts, self._config.cache
         kv_width = 2 * facts.num_kv_heads * facts.head_dim
+        num_lanes = max(len(group.layers) for group in self._kv_groups)
         return MemoryNeeds(
             weights_bytes=self._weights.num_bytes,
             workspace_bytes=self._workspace_bytes(),
-            bytes_per_block=facts.num_layers
-            * cache.block_size
-            * kv_width
-            * self._kv_dtype.itemsize,
+            bytes_per_block=num_lanes * cache.block_size * kv_width * self._kv_dtype.itemsize,
+            kv_groups=self._kv_groups,
         )
 
     def allocate(self, plan: MemoryPlan, report: ReportProgress) -> None:
@@ -105,14 +118,23 @@ class TorchRunner:
             model=self._make_model(plan.max_model_len),
             tensors=self._weights.load(self._device, lambda done: report("weights", done)),
             cache=TorchKvCache(
-                num_layers=facts.num_layers,
+                groups=[group.layers for group in self._kv_groups],
                 num_blocks=plan.kv.num_blocks,
                 block_size=plan.kv.block_size,
                 num_kv_heads=facts.num_kv_heads,
                 head_dim=facts.head_dim,
                 dtype=self._kv_dtype,
                 device=self._device,
+                num_host_slots=plan.kv.num_host_slots,
             ),
+        )
+        self._fingerprint = kv_fingerprint(
+            facts,
+            max_model_len=plan.max_model_len,
+            block_size=plan.kv.block_size,
+            kv_type=str(self._kv_dtype),
+            groups=self._kv_groups,
+            arithmetic=f"torch {torch.__version__} {self._device} {self._config.model.dtype}",
         )
         unused = self._weights.unused_names
         if unused:
@@ -122,14 +144,16 @@ class TorchRunner:
         """See `Runner`."""
         assert self._loaded is not None, "allocate() comes before run()"
         self._update_rows(plan)
-        self._loaded.cache.copy_blocks(plan.copy_from, plan.copy_to)
+        swap_s = self._move_blocks(self._loaded.cache, plan)
         wanted = list(self._wanted(plan))
         start = time.perf_counter()
         logits = self._forward(self._loaded, plan, wanted)
         self._compute_s += time.perf_counter() - start
         for row_id, num_tokens in zip(plan.rows, plan.num_tokens, strict=True):
             self._rows[row_id].num_computed += num_tokens
-        result = StepResult(step_id=plan.step_id, sampled=[])
+            self._rows[row_id].twin_row = -1
+        result = StepResult(step_id=plan.step_id, sampled=[], swap_s=swap_s)
+        self._masks = dict(zip(plan.mask_rows, plan.masks, strict=True))
         for entry, scores in zip(wanted, logits, strict=True):
             self._judge(entry, scores, result)
         return result
@@ -138,6 +162,16 @@ class TorchRunner:
     def compute_s(self) -> float:
         """See `Runner`. The forward passes."""
         return self._compute_s
+
+    @property
+    def kv_fingerprint(self) -> str:
+        """See `Runner`."""
+        return self._fingerprint
+
+    def host_slot(self, slot: int) -> memoryview:
+        """See `Runner`."""
+        assert self._loaded is not None, "allocate() comes first"
+        return self._loaded.cache.host_slot(slot)
 
     def describe(self) -> str:
         """See `Runner`."""
@@ -152,16 +186,20 @@ class TorchRunner:
     def _make_model(self, max_model_len: int) -> CausalLM:
         return model_class(self._facts.architecture)(self._facts, self._weights, max_model_len)
 
+    @property
+    def _longest(self) -> int:
+        """Tokens of the longest sequence that may come."""
+        asked_len = self._config.model.max_model_len or 0
+        return asked_len if asked_len > 0 else self._facts.max_position
+
     def _workspace_bytes(self) -> int:
         """The largest tensors of a step, twice: an operation reads one and makes another."""
         facts, config = self._facts, self._config
         num_tokens = config.scheduler.max_num_batched_tokens
         q_width = facts.num_heads * facts.head_dim
         widest = max(2 * facts.intermediate_size, q_width, facts.hidden_size)
-        asked_len = config.model.max_model_len or 0
-        longest = asked_len if asked_len > 0 else facts.max_position
         logits = max(num_tokens, config.scheduler.max_num_seqs) * facts.vocab_size
-        scores = facts.num_heads * num_tokens * longest
+        scores = facts.num_heads * num_tokens * self._longest
         return 4 * 2 * (num_tokens * widest + max(logits, scores))
 
     def _update_rows(self, plan: StepPlan) -> None:
@@ -170,8 +208,28 @@ class TorchRunner:
         for entry in plan.new_rows:
             assert entry.row not in self._rows, f"row {entry.row} holds a request already"
             self._rows[entry.row] = self._make_row(entry)
-        for row_id, block_id in zip(plan.table_rows, plan.table_block_ids, strict=True):
-            self._rows[row_id].block_ids.append(block_id)
+        for row_id, group, place, block_id in zip(
+            plan.table_rows,
+            plan.table_groups,
+            plan.table_places,
+            plan.table_block_ids,
+            strict=True,
+        ):
+            self._rows[row_id].block_tables[group][place : place + 1] = [block_id]
+        for row_id, token_id in zip(plan.replaced_rows, plan.replaced_token_ids, strict=True):
+            row = self._rows[row_id]
+            assert row.num_computed < len(row.token_ids), f"row {row_id} has no newest token"
+            row.sampler.replace(row.token_ids[-1], token_id)
+            row.token_ids[-1] = token_id
+
+    def _move_blocks(self, cache: TorchKvCache, plan: StepPlan) -> float:
+        """Swaps, then copies. Returns the seconds of the swaps."""
+        start = time.perf_counter()
+        cache.swap_out(plan.swap_out_from, plan.swap_out_to)
+        cache.swap_in(plan.swap_in_from, plan.swap_in_to)
+        swap_s = time.perf_counter() - start if plan.swap_out_from or plan.swap_in_from else 0.0
+        cache.copy_blocks(plan.copy_from, plan.copy_to)
+        return swap_s
 
     def _make_row(self, entry: NewRow) -> _Row:
         sampler = _native.RowSampler(
@@ -184,7 +242,8 @@ class TorchRunner:
             token_ids=list(entry.token_ids),
             num_prompt=entry.num_prompt_tokens,
             num_computed=entry.num_computed_tokens,
-            block_ids=list(entry.block_ids[0]),
+            block_tables=[list(table) for table in entry.block_ids],
+            twin_row=entry.twin_row,
             spec=entry.sampling,
             sampler=sampler,
         )
@@ -192,17 +251,25 @@ class TorchRunner:
     def _wanted(self, plan: StepPlan) -> Iterator[_Wanted]:
         """In order of tokens. Position p of a prompt scores the token at p + 1."""
         first_token = 0
+        last_tokens: dict[int, int] = {}  # of rows that sample
         for row_id, num_tokens, samples in zip(
             plan.rows, plan.num_tokens, plan.samples, strict=True
         ):
             row = self._rows[row_id]
+            if row.twin_row >= 0:
+                assert num_tokens == 0, f"row {row_id} is a fork and computes"
+                assert self._rows[row.twin_row].token_ids == row.token_ids, row_id
+                token = last_tokens[row.twin_row]
+                yield _Wanted(row_id, len(row.token_ids) - 1, token, draws=True)
+                continue
             first, end = row.num_computed, row.num_computed + num_tokens
             assert samples == (end == len(row.token_ids)), (row_id, end, len(row.token_ids))
             if row.spec.num_prompt_logprobs >= 0:
                 for position in range(first, min(end, row.num_prompt - 1)):
                     yield _Wanted(row_id, position, first_token + position - first, draws=False)
             if samples:
-                yield _Wanted(row_id, end - 1, first_token + num_tokens - 1, draws=True)
+                last_tokens[row_id] = first_token + num_tokens - 1
+                yield _Wanted(row_id, end - 1, last_tokens[row_id], draws=True)
             first_token += num_tokens
 
     @torch.inference_mode()
@@ -210,23 +277,37 @@ class TorchRunner:
         """Logits on the CPU: [len(wanted), vocab_size]."""
         if not plan.rows:
             return torch.empty(0, self._facts.vocab_size)
-        ops = TorchOps(loaded.tensors, loaded.cache, self._batch(plan, wanted), self._device)
+        group_rows = [self._batch_rows(plan, group) for group in range(len(self._kv_groups))]
+        batch = self._batch(plan, group_rows[0], wanted)
+        ops = TorchOps(loaded.tensors, loaded.cache, batch, self._device, group_rows)
         return loaded.model.forward(ops).cpu()
 
-    def _batch(self, plan: StepPlan, wanted: list[_Wanted]) -> StepBatch:
+    def _batch_rows(self, plan: StepPlan, group: int) -> tuple[BatchRow, ...]:
+        """The rows that compute, with their block tables of one KV group."""
+        batch_rows: list[BatchRow] = []
+        first_token = 0
+        for row_id, num_tokens in zip(plan.rows, plan.num_tokens, strict=True):
+            if num_tokens:
+                row = self._rows[row_id]
+                table = tuple(row.block_tables[group])
+                batch_rows.append(BatchRow(first_token, num_tokens, row.num_computed, table))
+                first_token += num_tokens
+        return tuple(batch_rows)
+
+    def _batch(
+        self, plan: StepPlan, batch_rows: tuple[BatchRow, ...], wanted: list[_Wanted]
+    ) -> StepBatch:
         token_ids: list[int] = []
         positions: list[int] = []
-        batch_rows: list[BatchRow] = []
         for row_id, num_tokens in zip(plan.rows, plan.num_tokens, strict=True):
             row = self._rows[row_id]
             first, end = row.num_computed, row.num_computed + num_tokens
-            batch_rows.append(BatchRow(len(token_ids), num_tokens, first, tuple(row.block_ids)))
             token_ids += row.token_ids[first:end]
             positions += range(first, end)
         return StepBatch(
             token_ids=tuple(token_ids),
             positions=tuple(positions),
-            rows=tuple(batch_rows),
+            rows=batch_rows,
             wanted=tuple(entry.token for entry in wanted),
             block_size=self._config.cache.block_size,
         )
@@ -252,7 +333,9 @@ class TorchRunner:
 
     def _draw(self, wanted: _Wanted, logits: Tensor, result: StepResult) -> None:
         row = self._rows[wanted.row]
-        token, chosen = row.sampler.sample(self._kernels, logits.numpy().data, row.token_ids)
+        token, chosen = row.sampler.sample(
+            self._kernels, logits.numpy().data, row.token_ids, self._masks.get(wanted.row)
+        )
         row.token_ids.append(token)
         row.sampler.append(token)
         result.sampled.append(token)

@@ -50,6 +50,13 @@ class ToolDialect:
     keeps_begin: ClassVar[bool] = False  # the begin tag belongs to the body
     has_special_tags: ClassVar[bool] = False  # tags are special tokens, so those must be shown
     noise: ClassVar[tuple[str, ...]] = ()  # marks of the format that belong to no part
+    has_short_ids: ClassVar[bool] = False  # ids of calls have nine letters and digits
+    # One call up to its arguments (the name as JSON in place of %s), and what follows them.
+    call_form: ClassVar[tuple[str, str] | None] = None
+
+    def is_open(self, body: str) -> bool:
+        """Whether a body breaks off where the end tag would belong to an argument."""
+        return False
 
     def parse(self, body: str, tools: Tools) -> list[ToolCall]:
         """The calls of one region, in order.
@@ -57,6 +64,19 @@ class ToolDialect:
         Raises MalformedCallError.
         """
         raise NotImplementedError
+
+
+def is_inside_text(json_text: str) -> bool:
+    """Whether the beginning of a JSON document breaks off inside a text."""
+    is_inside = is_escaped = False
+    for character in json_text:
+        if is_escaped:
+            is_escaped = False
+        elif character == "\\":
+            is_escaped = is_inside
+        elif character == '"':
+            is_inside = not is_inside
+    return is_inside
 
 
 def call_of(name: Any, arguments: Any) -> ToolCall:
@@ -111,7 +131,7 @@ def calls_of_objects(
     for entry in entries:
         if not isinstance(entry, dict):
             raise MalformedCallError("a call is not an object")
-        arguments = next((entry[name] for name in names if name in entry), {})
+        arguments: Any = next((entry[name] for name in names if name in entry), {})
         calls.append(call_of(entry.get("name"), arguments))
     if not calls:
         raise MalformedCallError("no call")

@@ -11,6 +11,7 @@ from octavo.chat.tools.base import (
     Tools,
     call_of,
     calls_of_objects,
+    is_inside_text,
     parsed,
     parsed_prefix,
 )
@@ -23,6 +24,10 @@ class Hermes(ToolDialect):
 
     begins = ("<tool_call>",)
     end = "</tool_call>"
+    call_form = ('<tool_call>\n{"name": %s, "arguments": ', "}\n</tool_call>")
+
+    def is_open(self, body: str) -> bool:
+        return is_inside_text(body)
 
     def parse(self, body: str, tools: Tools) -> list[ToolCall]:
         return calls_of_objects(parsed(body))
@@ -57,6 +62,7 @@ class Mistral(ToolDialect):
 
     begins = ("[TOOL_CALLS]",)
     has_special_tags = True
+    has_short_ids = True
 
     def parse(self, body: str, tools: Tools) -> list[ToolCall]:
         body = body.strip()

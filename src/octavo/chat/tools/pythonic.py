@@ -6,6 +6,7 @@ The text is parsed, never evaluated: only literals may be arguments.
 from __future__ import annotations
 
 import ast
+from typing import ClassVar
 
 from octavo.chat.tools.base import MalformedCallError, ToolCall, ToolDialect, Tools, call_of
 
@@ -15,7 +16,7 @@ _MAX_CHARS = 100_000  # Python's own parser recurses
 class Pythonic(ToolDialect):
     """A list of calls as the whole answer: Llama 3.2, Llama 4, ToolACE, OLMo 3."""
 
-    begins = ("[",)
+    begins: ClassVar[tuple[str, ...]] = ("[",)
     only_at_start = True
     keeps_begin = True
 

@@ -24,6 +24,9 @@ class Qwen3Coder(ToolDialect):
     begins = ("<tool_call>",)
     end = "</tool_call>"
 
+    def is_open(self, body: str) -> bool:
+        return "<function=" in body and "</function>" not in body
+
     def parse(self, body: str, tools: Tools) -> list[ToolCall]:
         calls = []
         for name, parameters in _FUNCTION.findall(body):

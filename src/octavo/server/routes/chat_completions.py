@@ -10,6 +10,8 @@ from starlette.types import ASGIApp
 
 from octavo.outputs import CompletionOutput, RequestOutput
 from octavo.server.bodies import read_json
+from octavo.server.chat_choices import ChatChoices
+from octavo.server.chat_format import AnswerFormat, answer_format
 from octavo.server.chat_prompt import chat_prompt
 from octavo.server.chunks import ChunkWriter
 from octavo.server.field_names import errors_name
@@ -17,9 +19,9 @@ from octavo.server.generation import Generation
 from octavo.server.logprobs import chat_logprobs, prompt_logprobs
 from octavo.server.routes.health import state_of
 from octavo.server.schemas.chat import ChatCompletionRequest, check_chat, limit_of
-from octavo.server.schemas.sampling import check_served, sampling_params
+from octavo.server.schemas.sampling import beam_of, check_served, sampling_params
 from octavo.server.serving import Answer, respond, tenant_of
-from octavo.server.state import ServerState, new_id, prompt_of, salt_of
+from octavo.server.state import ServerState, new_id, prompt_of
 from octavo.server.truncation import cut_prompt
 
 ROLE = "assistant"
@@ -40,55 +42,81 @@ async def create_chat_completion(request: Request) -> Response | ASGIApp:
 class _ChatAnswer(Answer):
     """Turns outputs into the body, or the chunks, of one request."""
 
-    def __init__(self, generation: Generation, body: ChatCompletionRequest, model: str) -> None:
+    def __init__(
+        self,
+        generation: Generation,
+        body: ChatCompletionRequest,
+        model: str,
+        choices: ChatChoices,
+    ) -> None:
         kind = "chat.completion.chunk" if body.stream else "chat.completion"
         super().__init__(generation, body, model, kind=kind)
         self._body = body
+        self._choices = choices
         self._num_best = body.top_logprobs or 0
 
     @classmethod
     async def of(
-        cls, state: ServerState, body: ChatCompletionRequest, model: str, tenant: str | None
+        cls, state: ServerState, body: ChatCompletionRequest, model: str, tenant: str
     ) -> _ChatAnswer:
         """Check, render and tokenise; nothing is started yet."""
-        names = _names_in(body)
+        answer = answer_format(state.format, body, state.config)
+        names = _names_in(body, answer)
         with errors_name(names):
             params = sampling_params(
                 body,
                 defaults=state.defaults,
                 max_tokens=limit_of(body),
                 logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+                form=answer.form,
             )
-        text = await chat_prompt(state, body)
+        text = await chat_prompt(
+            state,
+            body,
+            effort=body.reasoning_effort,
+            shows_tools=answer.choice.kind != "none"
+            or not state.config.exclude_tools_when_tool_choice_none,
+        )
+        answer = answer.for_prompt(text)
+        thinking = None
+        if answer.form is not None or body.thinking_token_budget not in (None, -1):
+            answer, thinking = answer.with_thinking(state.tokenizer, body.thinking_token_budget)
         if body.truncate_prompt_tokens is None:
             state.loaded.intake.check_text_length(text, "messages")
         adds_specials = bool(body.add_special_tokens)
         with errors_name(names):
             ids = await state.tokenise(text, add_special_tokens=adds_specials)
         ids, _ = cut_prompt(ids, body.truncate_prompt_tokens, state.loaded.max_model_len)
-        prompt = prompt_of(ids, None, salt_of(tenant, body.cache_salt))
+        choices = ChatChoices(answer, params, state.tokenizer)
         generation = Generation(
             state,
             new_id("chatcmpl", body.request_id),
-            [prompt],
+            [prompt_of(ids, None, body.cache_salt)],
             params,
             priority=body.priority or 0,
+            timeout=body.timeout,
+            tenant=tenant,
+            beam=beam_of(body),
+            thinking=thinking,
             has_own_limit=limit_of(body) is not None,
             names=names,
         )
-        return cls(generation, body, model)
+        return cls(generation, body, model, choices)
 
     def choice(
         self, number: int, output: RequestOutput, choice: CompletionOutput
     ) -> dict[str, Any]:
         """One choice: a message, or the delta of one."""
         shown: dict[str, Any] = {"index": choice.index}
-        if self.streams:
-            shown["delta"] = {"content": choice.text}
+        if not self.streams:
+            shown["message"] = self._choices.message_of(choice, ROLE)
+        elif self._choices.splits:
+            part = self._choices.part_of(choice)
+            shown["delta"] = self._choices.delta_of(choice.index, part)
         else:
-            shown["message"] = {"role": ROLE, "content": choice.text, "refusal": None}
+            shown["delta"] = {"content": choice.text}
         shown["logprobs"] = self._logprobs_of(choice)
-        shown["finish_reason"] = choice.finish_reason
+        shown["finish_reason"] = self._choices.finish_of(choice)
         shown["stop_reason"] = choice.stop_reason
         if self._body.return_token_ids:
             shown["token_ids"] = choice.token_ids
@@ -103,7 +131,17 @@ class _ChatAnswer(Answer):
         """The quick form of a chunk, where nothing but text is new."""
         if self._body.logprobs or self._body.return_token_ids:
             return None
-        return writer.content(choice.index, choice.text)
+        if not self._choices.splits:
+            return writer.content(choice.index, choice.text)
+        part = self._choices.part_of(choice)
+        if not part:
+            return b""
+        if not part.reasoning and not part.calls:
+            return writer.content(choice.index, part.content)
+        delta = self._choices.delta_of(choice.index, part)
+        return writer.choice(
+            {"index": choice.index, "delta": delta, "logprobs": None, "finish_reason": None}
+        )
 
     def first_chunks(self, writer: ChunkWriter) -> list[bytes]:
         """The role of each choice, once."""
@@ -116,7 +154,7 @@ class _ChatAnswer(Answer):
                     "finish_reason": None,
                 }
             )
-            for index in range(self.generation.params.n)
+            for index in range(self.generation.num_choices)
         ]
 
     def _logprobs_of(self, choice: CompletionOutput) -> dict[str, Any] | None:
@@ -125,9 +163,14 @@ class _ChatAnswer(Answer):
         return chat_logprobs(self.tokenizer, choice.logprobs.raw, self._num_best)
 
 
-def _names_in(body: ChatCompletionRequest) -> dict[str, str]:
+def _names_in(body: ChatCompletionRequest, answer: AnswerFormat) -> dict[str, str]:
     """What the engine calls it -> what this chat calls it."""
-    names = {"prompt": "messages", "logprobs": "top_logprobs"}
+    names = {
+        "prompt": "messages",
+        "logprobs": "top_logprobs",
+        "beam_width": "n",
+        "structured_outputs": answer.form_field,
+    }
     if body.max_completion_tokens is not None:
         names["max_tokens"] = "max_completion_tokens"
     return names

@@ -18,9 +18,10 @@ from octavo.server.generation import Generation
 from octavo.server.logprobs import CompletionLogprobs, prompt_entries, prompt_logprobs
 from octavo.server.routes.health import state_of
 from octavo.server.schemas.completions import CompletionRequest, prompts_of
-from octavo.server.schemas.sampling import check_served, sampling_params
+from octavo.server.schemas.sampling import beam_of, check_served, sampling_params
+from octavo.server.schemas.structured import field_of, form_of
 from octavo.server.serving import Answer, respond, tenant_of
-from octavo.server.state import ServerState, new_id, prompt_of, salt_of
+from octavo.server.state import ServerState, new_id, prompt_of
 from octavo.server.truncation import cut_prompt
 
 DEFAULT_MAX_TOKENS = 16
@@ -35,6 +36,9 @@ async def create_completion(request: Request) -> Response | ASGIApp:
     check_served(body)
     if body.suffix:
         raise InvalidRequestError("suffix is not supported by this server", param="suffix")
+    if body.thinking_token_budget not in (None, -1):
+        message = "thinking_token_budget is for chats; leave it out"
+        raise InvalidRequestError(message, param="thinking_token_budget")
     answer = await _CompletionAnswer.of(state, body, model, tenant_of(request))
     return await respond(request, answer)
 
@@ -53,7 +57,7 @@ class _CompletionAnswer(Answer):
 
     @classmethod
     async def of(
-        cls, state: ServerState, body: CompletionRequest, model: str, tenant: str | None
+        cls, state: ServerState, body: CompletionRequest, model: str, tenant: str
     ) -> _CompletionAnswer:
         """Check and tokenise everything; nothing is started yet."""
         scores_only = bool(body.echo) and body.max_tokens == 0
@@ -61,18 +65,29 @@ class _CompletionAnswer(Answer):
         if max_tokens is None:
             max_tokens = state.defaults.get("max_tokens", DEFAULT_MAX_TOKENS)
         params = sampling_params(
-            body, defaults=state.defaults, max_tokens=max_tokens, logprobs=body.logprobs
+            body,
+            defaults=state.defaults,
+            max_tokens=max_tokens,
+            logprobs=body.logprobs,
+            form=form_of(body.response_format, body.structured_outputs),
         )
+        if body.use_beam_search and body.echo and body.logprobs is not None:
+            message = "echo with logprobs cannot be combined with use_beam_search; leave one out"
+            raise InvalidRequestError(message, param="echo")
         if body.echo and body.logprobs is not None and params.prompt_logprobs is None:
             params.prompt_logprobs = body.logprobs
-        prompts = await _token_prompts(state, body, salt_of(tenant, body.cache_salt))
+        prompts = await _token_prompts(state, body, body.cache_salt)
         generation = Generation(
             state,
             new_id("cmpl", body.request_id),
             prompts,
             params,
             priority=body.priority or 0,
+            timeout=body.timeout,
+            tenant=tenant,
+            beam=beam_of(body),
             has_own_limit=body.max_tokens is not None,
+            names={"beam_width": "n", "structured_outputs": field_of(body.structured_outputs)},
         )
         return cls(generation, body, model, scores_only=scores_only)
 
@@ -80,7 +95,7 @@ class _CompletionAnswer(Answer):
         self, number: int, output: RequestOutput, choice: CompletionOutput
     ) -> dict[str, Any]:
         """One choice of the whole answer, or what is new of it in a chunk."""
-        index = number * self.generation.params.n + choice.index
+        index = number * self.generation.num_choices + choice.index
         token_ids = [] if self._scores_only else choice.token_ids
         shown: dict[str, Any] = {
             "index": index,
@@ -108,7 +123,7 @@ class _CompletionAnswer(Answer):
         self, writer: ChunkWriter, number: int, choice: CompletionOutput
     ) -> bytes | None:
         """The quick form of a chunk, where nothing but text is new."""
-        index = number * self.generation.params.n + choice.index
+        index = number * self.generation.num_choices + choice.index
         wants_more = self._body.logprobs is not None or self._body.return_token_ids
         if wants_more or (self._body.echo and index not in self._echoed):
             return None
@@ -126,7 +141,7 @@ class _CompletionAnswer(Answer):
     def _logprobs_of(
         self, number: int, output: RequestOutput, choice: CompletionOutput, *, echoes: bool
     ) -> dict[str, Any]:
-        index = number * self.generation.params.n + choice.index
+        index = number * self.generation.num_choices + choice.index
         builder = self._logprobs.get(index)
         if builder is None:
             hides_special = self.generation.params.skip_special_tokens

@@ -55,8 +55,11 @@ async def show_version(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """Prometheus text."""
     state = state_of(request)
-    stats, memory = None, None
     if state.is_ready and not state.engine.errored:
-        stats, memory = await state.engine.stats(), state.loaded.memory_plan
-    text = state.metrics.render(stats, memory)
+        loaded = state.loaded
+        text = state.metrics.render(
+            await state.engine.stats(), loaded.memory_plan, loaded.config.cache
+        )
+    else:
+        text = state.metrics.render(None, None)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

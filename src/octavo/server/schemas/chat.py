@@ -7,6 +7,8 @@ from typing import Any, Protocol
 from octavo.errors import InvalidRequestError
 from octavo.server.schemas.sampling import SamplingFields
 
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+
 
 class ChatPrompt(Protocol):
     """What turns messages into a prompt; the bodies that hold a chat have these fields."""
@@ -44,15 +46,16 @@ class ChatCompletionRequest(SamplingFields, kw_only=True):
 def check_chat(request: ChatCompletionRequest) -> None:
     """Refuse what a chat cannot have here."""
     check_chat_prompt(request)
-    if request.tools and request.tool_choice != "none":
-        message = "tools are supported with tool_choice 'none' only: calls are not parsed yet"
-        raise InvalidRequestError(message, param="tools")
-    if request.tool_choice not in (None, "none", "auto"):
-        message = "tool_choice must be 'none': calls are not parsed yet"
-        raise InvalidRequestError(message, param="tool_choice")
-    if request.reasoning_effort is not None:
-        message = "reasoning_effort is not supported by this server"
+    if request.reasoning_effort not in (None, *EFFORTS):
+        message = f"reasoning_effort must be one of {', '.join(EFFORTS)}"
         raise InvalidRequestError(message, param="reasoning_effort")
+    budget = request.thinking_token_budget
+    if budget is not None and not -1 <= budget < 2**31:
+        message = f"thinking_token_budget must be at least 0, or -1 for no limit, got {budget}"
+        raise InvalidRequestError(message[:200], param="thinking_token_budget")
+    if budget not in (None, -1) and request.use_beam_search:
+        message = "thinking_token_budget cannot be combined with use_beam_search; leave one out"
+        raise InvalidRequestError(message, param="thinking_token_budget")
     if request.audio is not None or (request.modalities or ["text"]) != ["text"]:
         raise InvalidRequestError("only text can be generated", param="modalities")
     if request.echo:

@@ -11,8 +11,17 @@ from typing import Any
 
 import msgspec
 
+from octavo.contracts.request import BeamSpec
+from octavo.engine.beam_search import beam_spec
 from octavo.errors import InvalidRequestError
-from octavo.sampling_params import RequestOutputKind, SamplingParams
+from octavo.sampling_params import (
+    BeamSearchParams,
+    RequestOutputKind,
+    SamplingParams,
+    StructuredOutputsParams,
+)
+from octavo.server.field_names import errors_name
+from octavo.server.schemas.structured import REMOVED
 
 MAX_BIASES = 4096
 
@@ -56,22 +65,25 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     echo: bool | None = None
     priority: int | None = None
     cache_salt: str | None = None
+    timeout: float | None = None  # seconds that the answer may take; ours
     request_id: str | None = None
     return_token_ids: bool | None = None
+    use_beam_search: bool | None = None  # with `n` as its width
+    length_penalty: float | None = None
+    early_stopping: bool | str | None = None
     user: Any = None
-    # Known, and refused until they are served.
+    response_format: Any = None
     structured_outputs: Any = None
+    thinking_token_budget: int | None = None
+    # Known, and refused: vLLM has removed them.
     guided_json: Any = None
     guided_regex: Any = None
     guided_choice: Any = None
     guided_grammar: Any = None
-    response_format: Any = None
-    use_beam_search: bool | None = None
-    length_penalty: float | None = None
+    # Known, and refused until they are served.
     best_of: int | None = None
     logprob_token_ids: Any = None
     repetition_detection: Any = None
-    thinking_token_budget: Any = None
     kv_transfer_params: Any = None
     prompt_embeds: Any = None
     vllm_xargs: Any = None
@@ -100,14 +112,8 @@ SAMPLING_NAMES = (
     "prompt_logprobs",
 )
 NOT_SERVED = (
-    "structured_outputs",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
     "logprob_token_ids",
     "repetition_detection",
-    "thinking_token_budget",
     "kv_transfer_params",
     "prompt_embeds",
     "vllm_xargs",
@@ -119,19 +125,17 @@ def check_served(fields: SamplingFields) -> None:
     for name in NOT_SERVED:
         if getattr(fields, name) not in (None, {}):
             raise InvalidRequestError(f"{name} is not supported by this server", param=name)
-    if fields.use_beam_search:
-        message = "use_beam_search is not supported by this server"
-        raise InvalidRequestError(message, param="use_beam_search")
-    if fields.length_penalty not in (None, 1.0):
-        message = "length_penalty is for beam search, which this server does not have"
-        raise InvalidRequestError(message, param="length_penalty")
+    for name, kind in REMOVED.items():
+        if getattr(fields, name) is not None:
+            message = f'{name} is not supported; use structured_outputs: {{"{kind}": ...}}'
+            raise InvalidRequestError(message, param=name)
+    _check_beams(fields)
     if fields.best_of not in (None, fields.n or 1):
         message = f"best_of is not supported; ask for n={shown_int(fields.best_of)} choices"
         raise InvalidRequestError(message, param="best_of")
     if fields.return_tokens_as_token_ids:
         message = "return_tokens_as_token_ids is not supported; use return_token_ids"
         raise InvalidRequestError(message, param="return_tokens_as_token_ids")
-    _check_response_format(fields.response_format)
     if fields.stream_options is not None and not fields.stream:
         message = "stream_options is for streams; set stream to true or leave it out"
         raise InvalidRequestError(message, param="stream_options")
@@ -140,18 +144,50 @@ def check_served(fields: SamplingFields) -> None:
         raise InvalidRequestError(message, param="prompt_logprobs")
 
 
+def _check_beams(fields: SamplingFields) -> None:
+    if fields.use_beam_search:
+        if fields.stream:
+            message = "use_beam_search cannot be streamed: its answers are known at the end; "
+            raise InvalidRequestError(message + "set stream to false", param="stream")
+        return
+    for name, neutral in (("length_penalty", 1.0), ("early_stopping", False)):
+        if getattr(fields, name) not in (None, neutral):
+            message = f"{name} is for beam search; set use_beam_search to true or leave it out"
+            raise InvalidRequestError(message, param=name)
+
+
+def beam_of(fields: SamplingFields) -> BeamSpec | None:
+    """The beam search that a request asks for. Raises InvalidRequestError."""
+    if not fields.use_beam_search:
+        return None
+    penalty, early = fields.length_penalty, fields.early_stopping
+    with errors_name({"beam_width": "n"}):
+        params = BeamSearchParams(
+            beam_width=1 if fields.n is None else fields.n,
+            max_tokens=1,  # has its own way into the request
+            length_penalty=1.0 if penalty is None else penalty,
+            early_stopping=False if early is None else early,  # type: ignore[arg-type]  # it checks
+        )
+        return beam_spec(params)
+
+
 def sampling_params(
     fields: SamplingFields,
     *,
     defaults: Mapping[str, Any],
     max_tokens: int | None,
     logprobs: int | None,
+    form: StructuredOutputsParams | None = None,
 ) -> SamplingParams:
     """SamplingParams of a request.
 
     `defaults` are the model's generation_config; `max_tokens` and `logprobs` differ by route.
+    `form` is what the answer must look like.
     """
     given = {name: getattr(fields, name) for name in SAMPLING_NAMES}
+    if fields.use_beam_search:  # the model's defaults are for sampling, and `n` is the width
+        defaults = {"temperature": 0.0}
+        given["n"] = None
     kind = RequestOutputKind.DELTA if fields.stream else RequestOutputKind.FINAL_ONLY
     return SamplingParams.from_optional(
         defaults,
@@ -159,6 +195,7 @@ def sampling_params(
         logit_bias=_bias(fields.logit_bias),
         max_tokens=max_tokens,
         logprobs=logprobs,
+        structured_outputs=form,
         output_kind=kind,
     )
 
@@ -182,13 +219,3 @@ def _bias(given: dict[str, float] | None) -> dict[int, float] | None:
             raise InvalidRequestError(message, param="logit_bias")
         bias[int(key)] = value
     return bias
-
-
-def _check_response_format(given: Any) -> None:
-    if given is None:
-        return
-    kind = given.get("type") if isinstance(given, dict) else given
-    if kind != "text":
-        shown = repr(kind)[:60]
-        message = f"response_format must have type 'text' here, got {shown}; no other is supported"
-        raise InvalidRequestError(message, param="response_format")

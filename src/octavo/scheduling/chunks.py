@@ -1,0 +1,60 @@
+"""Chunks: how many prompt tokens a step may compute, and who of several gets how many.
+
+Owns: the budget of a step as it stands before anything is granted.
+Does not know: blocks beyond a rough look, who waits behind the first.
+Used by: scheduling.scheduler.
+
+Prompts share a step equally in two cases: between tenants under the `fair` policy, and between
+prompts when pacing keeps chunks small, for then a long prompt would hold up a short one behind it
+for many steps. Else the first in order takes what it can use, which ends its wait soonest.
+"""
+
+from __future__ import annotations
+
+from octavo.config.engine import SchedulerConfig
+from octavo.scheduling.budget import StepBudget
+from octavo.scheduling.pacing import MeasuredSpeed
+from octavo.scheduling.policy import Policy
+from octavo.scheduling.roster import Roster
+
+
+def open_budget(
+    config: SchedulerConfig, policy: Policy, roster: Roster, speed: MeasuredSpeed
+) -> StepBudget:
+    """The budget of the next step, limited and shared for what is live now."""
+    budget = StepBudget(config, shares_by_tenant=policy.shares_by_tenant)
+    # Most rows decode and need no closer look.
+    odd = [
+        request
+        for request in roster.running
+        if request.search is not None or len(request.token_ids) - request.num_computed_tokens > 1
+    ]
+    catching_up = [request for request in odd if request.lead.num_missing_tokens > 1]
+    num_stalled = len(catching_up) + len(roster.waiting)
+    if not num_stalled:
+        return budget
+    num_decoding = sum(request.num_decoding_rows for request in odd)
+    num_decoding += len(roster.running) - len(odd)
+    limit = speed.prefill_limit(num_decoding, num_stalled, config.max_decode_slowdown)
+    if limit is not None:
+        budget.limit_prefill(limit)
+    if limit is None and not policy.shares_by_tenant:
+        return budget
+    leads = [request.lead for request in catching_up]
+    wanted = [(budget.sharer_of(lead), lead.num_missing_tokens) for lead in leads]
+    num_left = min(budget.num_prefill_tokens_left, budget.num_tokens_left - num_decoding)
+    # The one that waits may not find room after all: it must not take the last token of a step.
+    if wanted and num_left > len(wanted) and may_start_one(roster):
+        first = roster.waiting.first.lead
+        wanted.append((budget.sharer_of(first), first.num_missing_tokens))
+    if len(wanted) > 1:
+        budget.share(wanted, num_decoding)
+    return budget
+
+
+def may_start_one(roster: Roster) -> bool:
+    """Whether the first waiting request seems to find a row and blocks. A rough look."""
+    if not (roster.waiting and roster.rows.num_free):
+        return False
+    num_blocks = roster.kv.num_blocks_for(roster.waiting.first.lead.num_tokens)
+    return num_blocks <= roster.kv.num_free_blocks

@@ -1,0 +1,78 @@
+"""Forecast: how long until a place in a full queue is free, for those who are told to come back.
+
+Owns: when requests ended lately, how an average request is served.
+Does not know: requests, queues, a clock: numbers and times come with each call.
+
+A place is free when a waiting request starts, and while rows or blocks are short one starts when
+one ends. So the measured rate of endings decides; before enough have ended, the time that an
+average request takes by the measured speeds does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from octavo.scheduling.pacing import MeasuredSpeed
+
+SHORTEST_WAIT_S = 1.0
+LONGEST_WAIT_S = 600.0
+
+_NUM_ENDINGS = 16  # steps with endings that the rate is taken from
+_FEWEST_ENDINGS = 4  # before so many the rate is not believed
+_UNKNOWN_OUTPUT = 128  # tokens of an answer before any has ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What is live."""
+
+    num_waiting: int
+    num_waiting_tokens: int  # known tokens of waiting requests that are not computed
+    num_running: int
+    has_room: bool  # whether a waiting request could start with the next step
+
+
+class Forecast:
+    """Told of the totals before each plan; asked at any time."""
+
+    def __init__(self, speed: MeasuredSpeed) -> None:
+        self._speed = speed
+        self._endings: deque[tuple[float, int]] = deque(
+            maxlen=_NUM_ENDINGS
+        )  # time, how many so far
+        self._now_s = 0.0
+        self._num_ended = 0
+        self._num_generated = 0
+
+    def note(self, now_s: float, num_ended: int, num_generated: int) -> None:
+        """The totals so far."""
+        self._now_s = now_s
+        if num_ended != self._num_ended:
+            self._num_ended, self._num_generated = num_ended, num_generated
+            self._endings.append((now_s, num_ended))
+
+    def wait_s(self, load: Load) -> float:
+        """Seconds until a place is free, between SHORTEST_WAIT_S and LONGEST_WAIT_S."""
+        wait_s = self._speed.prefill_s(load.num_waiting_tokens) / max(1, load.num_waiting)
+        if not load.has_room:
+            wait_s = self._seconds_per_ending() or self._modelled_s(load, wait_s)
+        return min(max(wait_s, SHORTEST_WAIT_S), LONGEST_WAIT_S)
+
+    def _seconds_per_ending(self) -> float | None:
+        """By the last endings; at least as long as nothing has ended now. None if too few have."""
+        if len(self._endings) < _FEWEST_ENDINGS:
+            return None
+        begin_s, num_before = self._endings[0]
+        end_s, num_ended = self._endings[-1]
+        return max((end_s - begin_s) / (num_ended - num_before), self._now_s - end_s)
+
+    def _modelled_s(self, load: Load, prefill_s: float) -> float:
+        """Seconds between two endings if all running requests are average ones."""
+        num_rows = max(1, load.num_running)
+        step_s = self._speed.decode_step_s(num_rows) or 0.0
+        return prefill_s + self._expected_output() * step_s / num_rows
+
+    def _expected_output(self) -> float:
+        """Tokens of an average answer."""
+        return self._num_generated / self._num_ended if self._num_ended else _UNKNOWN_OUTPUT

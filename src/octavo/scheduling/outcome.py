@@ -1,0 +1,150 @@
+"""Outcome: what a step that ran means for the requests in it.
+
+Owns: appending tokens, the test for the end, deltas, the errors of single rows.
+Does not know: how the step was planned, who waits.
+Used by: scheduling.scheduler, in its `commit`.
+"""
+
+from __future__ import annotations
+
+from octavo.contracts.delta import TokenDelta
+from octavo.contracts.grammar import ConstraintError
+from octavo.contracts.step import StepPlan, StepResult, TokenLogprobs
+from octavo.scheduling.beams import advance, note
+from octavo.scheduling.guide import Guide
+from octavo.scheduling.request import Request, Search, Status
+from octavo.scheduling.roster import Roster
+from octavo.scheduling.stop import COMPLETE, FAILED, Finish, finish_of
+
+
+def settle_errors(
+    roster: Roster, in_flight: list[Request], plan: StepPlan, errors: dict[int, str]
+) -> list[TokenDelta]:
+    """End the requests whose rows failed, alone.
+
+    What they announced for this step was not computed. A request that was admitted in this step may
+    have matched it, or sampled from its logits; that request is innocent and computes again. Owners
+    stand before sharers in the plan, so one pass finds all.
+    """
+    failed, spoiled = _find_faults(roster, in_flight, plan, errors)
+    deltas = []
+    for request, message in failed:
+        if request.status is Status.RUNNING:
+            deltas.append(roster.fail(request, message))
+    for request in spoiled:
+        if request.status is Status.RUNNING:
+            roster.preempt(request, is_spoiled=True)
+    return deltas
+
+
+def _find_faults(
+    roster: Roster, in_flight: list[Request], plan: StepPlan, errors: dict[int, str]
+) -> tuple[list[tuple[Request, str]], list[Request]]:
+    """Requests that failed, each with its message, and those that were spoiled by one.
+
+    Their announcements are taken back, and nobody finds blocks that may hold bad entries.
+    """
+    kv = roster.kv
+    twin_rows = {new.row: new.twin_row for new in plan.new_rows if new.twin_row >= 0}
+    bad_rows, lost = set[int](), set[int]()
+    failed, spoiled = list[tuple[Request, str]](), list[Request]()
+    for holder in in_flight:
+        row, message = holder.row, errors.get(holder.row)
+        is_hit = twin_rows.get(row) in bad_rows or not lost.isdisjoint(holder.table.held_blocks())
+        if message is None and not is_hit:
+            continue
+        bad_rows.add(row)
+        lost |= kv.retract(holder.table)
+        if holder.family is not None:
+            roster.families.drop_snapshot(holder.family)
+        request = holder if holder.member_of is None else holder.member_of.handle
+        if message is None:
+            spoiled.append(request)
+        else:
+            # A fault may come from bad KV entries: nobody else shall find them.
+            kv.forget(holder.table)
+            failed.append((request, message))
+    return failed, spoiled
+
+
+def move_on(
+    roster: Roster,
+    in_flight: list[Request],
+    plan: StepPlan,
+    result: StepResult,
+    deltas: list[TokenDelta],
+) -> None:
+    """Move on every request of the step that is still running."""
+    sampled, logprobs, running = iter(result.sampled), result.logprobs, Status.RUNNING
+    has_extras = bool(logprobs or result.prompt_logprobs)
+    num_deltas = len(deltas)
+    searches: dict[str, Search] = {}  # those of which a beam has sampled
+    for request, num_tokens, samples in zip(in_flight, plan.num_tokens, plan.samples, strict=True):
+        token_id = next(sampled) if samples else -1
+        if request.status is not running:
+            continue
+        prompt_logprobs = None
+        if has_extras:
+            prompt_logprobs = _unsent(request, result.prompt_logprobs.get(request.row))
+        request.num_computed_tokens += num_tokens
+        if not samples:
+            if prompt_logprobs:
+                deltas.append(_chunk_delta(request, prompt_logprobs))
+            continue
+        if request.member_of is not None:
+            note(request.member_of, request, logprobs[request.row])
+            searches[request.id] = request.member_of
+            continue
+        request.token_ids.append(token_id)
+        finish = finish_of(request, token_id)
+        delta = TokenDelta(request.id, [token_id], num_cached_tokens=request.num_cached_tokens)
+        if request.guide is not None and (finish is None or finish.reason == "length"):
+            finish, delta.error = _guided(request.guide, token_id, finish)
+            delta.is_complete = finish == COMPLETE
+        deltas.append(delta)
+        if has_extras:
+            entry = logprobs.get(request.row)
+            delta.logprobs = None if entry is None else [entry]
+            delta.prompt_logprobs = prompt_logprobs
+        if finish is not None:
+            delta.finish_reason, delta.stop_reason = finish
+            delta.num_preemptions, delta.num_swaps = request.num_preemptions, request.num_swaps
+            roster.end(request, finish.reason)
+    roster.counters.num_generation_tokens += sum(
+        [len(delta.token_ids) for delta in deltas[num_deltas:]]
+    )
+    for search in searches.values():
+        end = advance(search, roster)
+        if end is not None:
+            deltas.append(end)
+
+
+def _guided(guide: Guide, token_id: int, finish: Finish | None) -> tuple[Finish | None, str | None]:
+    """The finish of an answer under a grammar, and the message if it cannot be followed."""
+    try:
+        return (COMPLETE if guide.advance(token_id) else finish), None
+    except ConstraintError as error:
+        return FAILED, f"the answer's grammar cannot be followed any further: {error}"
+
+
+def _unsent(request: Request, entries: list[TokenLogprobs] | None) -> list[TokenLogprobs] | None:
+    """Prompt logprobs that the front end does not have: a resumed request computes some again.
+
+    `entries` are for the prompt tokens after the first `num_computed_tokens + 1`.
+    """
+    if entries is None:
+        return None
+    first = request.num_computed_tokens  # entries[0] is for prompt token `first + 1`
+    new = entries[max(0, request.num_prompt_logprobs_sent - first) :]
+    request.num_prompt_logprobs_sent = max(request.num_prompt_logprobs_sent, first + len(entries))
+    return new or None
+
+
+def _chunk_delta(request: Request, prompt_logprobs: list[TokenLogprobs]) -> TokenDelta:
+    """News of a request that computed a chunk of its prompt and sampled nothing."""
+    return TokenDelta(
+        request.id,
+        [],
+        prompt_logprobs=prompt_logprobs,
+        num_cached_tokens=request.num_cached_tokens,
+    )

@@ -1,0 +1,126 @@
+"""The two small measurements, on engines without a model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks import long_prompt, scheduler_cost
+from benchmarks.long_prompt import Shape, disturbed_run, measure, quiet_run
+from benchmarks.record import quantile, spread
+from benchmarks.scheduler_cost import measure_caching, step_costs
+from octavo.config.engine import SchedulerConfig
+from octavo.contracts.step import StepPlan
+from tests.benchmarks.support import engine_machine, entry
+from tests.support.scripted_engine import scripted_async_llm
+
+SHAPE = Shape(
+    num_decoding=3,
+    decoding_prompt_len=4,
+    long_prompt_len=100,
+    quiet_len=10,
+    longest=200,
+    tokens_before=3,
+)
+SLOW_PROMPTS = {"max_num_batched_tokens": 16}
+
+
+def take_a_moment(_plan: StepPlan) -> None:
+    """What a step of a real engine takes, so that readers see its tokens apart."""
+    time.sleep(0.002)
+
+
+def test_a_step_of_all_requests_decoding_is_what_is_measured() -> None:
+    """As many times as steps; the assertion inside refuses any other step."""
+    costs = step_costs(8, 20, has_prefix_caching=True)
+
+    assert 20 == len(costs)
+    assert all(cost > 0 for cost in costs)
+
+
+def test_caching_is_compared_on_prompts_that_share_nothing() -> None:
+    """A hit would raise. The tiny vocabulary has room for few different prompts."""
+    machine = engine_machine()
+    try:
+        found = measure_caching(
+            machine,
+            SchedulerConfig(max_num_seqs=2, max_num_batched_tokens=64),
+            entry(prompt_len=17, output_len=3),
+            num_rounds=2,
+        )
+    finally:
+        machine.close()
+
+    assert found["tokens_per_s_on"]["min"] > 0
+    assert found["cost_percent"]["min"] < 100
+
+
+async def test_a_quiet_run_has_every_gap_of_every_request() -> None:
+    """After the tokens that do not count, all decode side by side."""
+    engine = scripted_async_llm(before_run=take_a_moment)
+    try:
+        run = await quiet_run(engine, SHAPE, 0)
+    finally:
+        await engine.shutdown()
+
+    assert 0 < len(run.gaps) <= SHAPE.num_decoding * SHAPE.quiet_len
+    assert all(gap >= 0 for gap in run.gaps)
+
+
+async def test_the_others_decode_until_the_long_prompt_has_its_first_token() -> None:
+    """Then they are ended, and the engine is empty."""
+    engine = scripted_async_llm(scheduler=SLOW_PROMPTS, before_run=take_a_moment)
+    try:
+        run = await disturbed_run(engine, SHAPE, 1)
+        stats = await engine.stats()
+    finally:
+        await engine.shutdown()
+
+    assert run.is_covered
+    assert len(run.gaps) > SHAPE.num_decoding
+    assert 0 == stats.num_running
+
+
+async def test_rounds_are_summed_up() -> None:
+    """Ratios are taken round by round."""
+    engine = scripted_async_llm(scheduler=SLOW_PROMPTS, before_run=take_a_moment)
+    try:
+        found = await asyncio.wait_for(measure(engine, SHAPE, 2), 60)
+    finally:
+        await engine.shutdown()
+
+    assert found["p99_over_quiet_median"]["min"] > 0
+    assert found["quiet_median_ms"]["min"] <= found["quiet_median_ms"]["max"]
+
+
+def test_the_command_for_step_costs_writes_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All six settings."""
+    out = tmp_path / "cost.json"
+
+    scheduler_cost.main(f"--parts steps --steps 3 --rounds 1 --out {out}".split())
+
+    assert 6 == len(json.loads(out.read_text())["steps"])
+    assert "256 decoding" in capsys.readouterr().out
+
+
+def test_the_help_of_the_long_prompt_says_its_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rounds, prompt and requests can be changed."""
+    with pytest.raises(SystemExit):
+        long_prompt.main(["--help"])
+
+    assert "--prompt-len" in capsys.readouterr().out
+
+
+def test_quantiles_and_spreads() -> None:
+    """The smallest value that enough values do not exceed."""
+    values = [float(number) for number in range(1, 101)]
+
+    assert (50.0, 99.0, 100.0) == tuple(quantile(values, share) for share in (0.5, 0.99, 1.0))
+    assert 0.0 == quantile([], 0.5)
+    assert {"median": 2.0, "min": 1.0, "max": 3.0} == spread([3.0, 1.0, 2.0])

@@ -1,0 +1,250 @@
+"""The equality test on tiny models, where every way to compute an answer can be tried.
+
+Two models: one that sees everything, and Gemma 3 with windows of 9 tokens, whose layers form seven
+KV groups. Alone = batched = chunked = cached = partly cached = preempted = swapped = forked =
+restored from disk after a restart = displaced by a better priority.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from octavo import LLM, SamplingParams
+from octavo.engine.stats import EngineStats
+from octavo.outputs import CompletionOutput
+from tests.support.data import gemma3_path
+from tests.support.tiny_models import VOCAB_SIZE, make_oracle, save_folder
+
+MODELS = ("llama", "gemma3")
+NEW_TOKENS = 30
+BLOCK_SIZE = 8
+Answer = list[tuple[int, float]]
+PARAMS = {
+    "greedy": SamplingParams(
+        temperature=0.0, repetition_penalty=1.3, logprobs=0, max_tokens=NEW_TOKENS, ignore_eos=True
+    ),
+    "sampled": SamplingParams(
+        temperature=2.0,
+        logprobs=0,
+        seed=77,
+        top_p=0.97,
+        presence_penalty=0.6,
+        max_tokens=NEW_TOKENS,
+        ignore_eos=True,
+    ),
+}
+STORY = [(11 * i * i + 5 * i + 3) % (VOCAB_SIZE - 5) for i in range(160)]
+
+
+def prompts() -> list[list[int]]:
+    """12 prompts of 5 to 126 tokens; the odd ones begin alike and part inside a block."""
+    made = []
+    for number in range(12):
+        length = 5 + 11 * number
+        begin = 0 if number % 2 else number
+        made.append([*STORY[begin : begin + length], 40 + number])
+    return made
+
+
+def make(folder: Path, **options: Any) -> LLM:
+    defaults: dict[str, Any] = {
+        "block_size": BLOCK_SIZE,
+        "max_model_len": 200,
+        "num_gpu_blocks_override": 1500,
+        "threads": 1,
+    }
+    return LLM(model=str(folder), **(defaults | options))
+
+
+def answers(
+    llm: LLM, params: SamplingParams, of: Sequence[list[int]] | None = None
+) -> list[Answer]:
+    """The tokens of the prompts in one batch, and the log-probability of each, to the bit."""
+    given = [{"prompt_token_ids": prompt} for prompt in of or prompts()]
+    outputs = llm.generate(given, params, use_tqdm=False)
+    return [answer_of(output.outputs[0]) for output in outputs]
+
+
+def answer_of(output: CompletionOutput) -> Answer:
+    assert output.logprobs is not None
+    return [
+        (token, entries[token].logprob)
+        for token, entries in zip(output.token_ids, output.logprobs, strict=True)
+    ]
+
+
+def stats(llm: LLM) -> EngineStats:
+    return llm.llm_engine.engine.core.stats()
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with random weights."""
+    path = tmp_path_factory.mktemp("model") / str(request.param)
+    save_folder(make_oracle(request.param), request.param, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path) -> Iterator[dict[str, list[Answer]]]:
+    """Each prompt by itself, without a prefix cache: what the others are compared with."""
+    with make(folder, enable_prefix_caching=False) as llm:
+        yield {
+            name: [answers(llm, params, [prompt])[0] for prompt in prompts()]
+            for name, params in PARAMS.items()
+        }
+
+
+@pytest.fixture(params=list(PARAMS))
+def name(request: pytest.FixtureRequest) -> str:
+    """A name in PARAMS."""
+    return str(request.param)
+
+
+def pool_for_a_third(folder: Path) -> int:
+    """Blocks for a third of what all prompts hold at their ends, and for the longest."""
+    with make(folder) as llm:
+        plan = llm.llm_engine.engine.memory_plan.kv
+    held = [plan.num_blocks_for(len(prompt) + NEW_TOKENS) for prompt in prompts()]
+    return max(sum(held) // 3, plan.num_blocks_for(200))
+
+
+@pytest.mark.parametrize("budget", [512, 16])
+def test_batches_and_chunks_change_nothing(
+    folder: Path, alone: dict[str, list[Answer]], name: str, budget: int
+) -> None:
+    """A budget of 16 tokens cuts nearly every prompt, beside running decodes."""
+    with make(folder, enable_prefix_caching=False, max_num_batched_tokens=budget) as llm:
+        assert answers(llm, PARAMS[name]) == alone[name]
+
+
+def test_a_warm_cache_changes_nothing(
+    folder: Path, alone: dict[str, list[Answer]], name: str
+) -> None:
+    """The second run finds the blocks of the first."""
+    with make(folder) as llm:
+        assert answers(llm, PARAMS[name]) == alone[name]
+        before = stats(llm).prefix_hit_tokens
+        assert answers(llm, PARAMS[name]) == alone[name]
+        assert stats(llm).prefix_hit_tokens - before > 300
+
+
+def test_a_block_that_is_found_in_part_changes_nothing(
+    folder: Path, alone: dict[str, list[Answer]], name: str
+) -> None:
+    """One prompt after the other: each parts from the one before inside a block."""
+    with make(folder) as llm:
+        found = [answers(llm, PARAMS[name], [prompt])[0] for prompt in prompts()]
+        now = stats(llm)
+
+    assert found == alone[name]
+    assert now.num_blocks_copied > 0
+    assert now.prefix_hit_tokens % BLOCK_SIZE != 0
+
+
+@pytest.mark.parametrize("mode", ["recompute", "swap"])
+def test_preemption_changes_nothing(
+    folder: Path, alone: dict[str, list[Answer]], name: str, mode: str
+) -> None:
+    """A pool for a third of the batch; victims compute again, or come back from host slots."""
+    pool = pool_for_a_third(folder)
+    options: dict[str, Any] = {"preemption_mode": mode, "swap_space": 0.01}
+    with make(folder, num_gpu_blocks_override=pool, **options) as llm:
+        assert answers(llm, PARAMS[name]) == alone[name]
+        now = stats(llm)
+
+    assert now.num_preemptions > 0
+    assert (now.num_swaps > 0) == (mode == "swap")
+    assert now.num_used_blocks == 0
+
+
+def test_a_better_request_displaces_without_changing_anything(
+    folder: Path, alone: dict[str, list[Answer]], name: str
+) -> None:
+    """The later half is better and arrives while the first half fills the pool."""
+    pool = pool_for_a_third(folder)
+    with make(folder, num_gpu_blocks_override=pool, scheduling_policy="priority") as llm:
+        engine, found = llm.llm_engine, {}
+        for number, prompt in enumerate(prompts()):
+            if number == 6:
+                for _ in range(8):
+                    engine.step()
+            engine.add_request(
+                str(number),
+                {"prompt_token_ids": prompt},
+                PARAMS[name],
+                priority=-number,
+            )
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                if output.finished:
+                    found[int(output.request_id)] = answer_of(output.outputs[0])
+        assert stats(llm).num_preemptions > 0
+
+    assert [found[number] for number in range(12)] == alone[name]
+
+
+@pytest.mark.parametrize("caching", [True, False])
+def test_forks_answer_what_requests_of_their_own_answer(folder: Path, caching: bool) -> None:
+    """Choice i of n has the seed plus i."""
+    with make(folder, enable_prefix_caching=False) as llm:
+        expected = []
+        for choice in range(4):
+            params = PARAMS["sampled"].clone()
+            params.seed = 77 + choice
+            expected.append(answers(llm, params))
+    several = PARAMS["sampled"].clone()
+    several.n = 4
+    with make(folder, enable_prefix_caching=caching) as llm:
+        given = [{"prompt_token_ids": prompt} for prompt in prompts()]
+        outputs = llm.generate(given, several, use_tqdm=False)
+        now = stats(llm)
+
+    for choice in range(4):
+        found = [answer_of(output.outputs[choice]) for output in outputs]
+        assert found == expected[choice], choice
+    assert now.num_blocks_copied > 0  # the last block is shared until somebody writes into it
+    assert now.num_step_tokens < 2 * sum(map(len, prompts())) + 4 * 12 * NEW_TOKENS
+
+
+def test_blocks_restored_from_disk_change_nothing(
+    folder: Path, alone: dict[str, list[Answer]], name: str, tmp_path: Path
+) -> None:
+    """A small pool writes what it evicts; the next start finds it, however small its pool is."""
+    pool = pool_for_a_third(folder)
+    options: dict[str, Any] = {"kv_offload_dir": str(tmp_path), "num_gpu_blocks_override": pool}
+    with make(folder, **options) as llm:
+        assert answers(llm, PARAMS[name]) == alone[name]
+    with make(folder, **options) as llm:
+        assert answers(llm, PARAMS[name]) == alone[name]
+        now = stats(llm)
+
+    assert now.external_hit_tokens > 0
+    assert now.num_blocks_swapped_in > 0
+
+
+def test_the_real_gemma_3_answers_the_same_beyond_its_window() -> None:
+    """700 tokens with a window of 512: chunked, found in part, with released blocks."""
+    params = PARAMS["greedy"].clone()
+    params.max_tokens = 12
+    story = [(7919 * i * i + 31 * i) % 200_000 + 100 for i in range(700)]
+    long = [story, [*story[:690], *story[:10]]]
+    sizes: dict[str, Any] = {"max_model_len": 768, "block_size": 32, "threads": None}
+    with make(gemma3_path(), enable_prefix_caching=False, **sizes) as llm:
+        plan = llm.llm_engine.engine.memory_plan.kv
+        alone = [answers(llm, params, [prompt])[0] for prompt in long]
+    pool = plan.num_blocks_for(768) + 10  # not enough for both
+    options = {"num_gpu_blocks_override": pool, "max_num_batched_tokens": 96}
+    with make(gemma3_path(), **sizes | options) as llm:
+        found = answers(llm, params, long)
+        again = [answers(llm, params, [prompt])[0] for prompt in long]
+        hits = stats(llm).prefix_hit_tokens
+
+    assert len(plan.groups) == 6
+    assert found == alone
+    assert again == alone
+    assert hits > 600

@@ -1,0 +1,100 @@
+"""Masks of a plan: which tokens a row may draw, on both back ends."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from octavo.backends.torch.runner import TorchRunner
+from octavo.contracts.step import SamplingSpec
+from octavo.runner.native_runner import NativeRunner
+from tests.support.random_checkpoint import VOCAB_SIZE, RandomCheckpoint
+from tests.support.step_driver import MakeRunner, RunnerSizes, StepDriver, start_runner
+
+BACKENDS: dict[str, MakeRunner] = {"native": NativeRunner, "torch": TorchRunner}
+SIZES = RunnerSizes()
+PROMPT = [(5 * i * i + i + 3) % VOCAB_SIZE for i in range(13)]
+SEEDED = SamplingSpec(temperature=1.5, seed=4, num_logprobs=2)
+EVERY = range(VOCAB_SIZE)
+
+
+def mask_of(token_ids: Collection[int]) -> bytes:
+    bits = sum(1 << token for token in set(token_ids))
+    return bits.to_bytes(-(-VOCAB_SIZE // 32) * 4, "little")
+
+
+@pytest.fixture(params=list(BACKENDS))
+def driver(request: pytest.FixtureRequest) -> StepDriver:
+    return StepDriver(start_runner(BACKENDS[request.param], RandomCheckpoint(), SIZES), SIZES)
+
+
+def draw(driver: StepDriver, spec: SamplingSpec, *masks: Collection[int] | None) -> list[int]:
+    """A token after PROMPT for each mask, and from which log-probabilities."""
+    row = driver.add(PROMPT, spec)
+    for mask in masks:
+        if mask is not None:
+            driver.plan.mask_rows, driver.plan.masks = [row], [mask_of(mask)]
+        result = driver.step({row: driver.remaining(row)})
+        assert not result.errors
+    return driver.finish(row)[len(PROMPT) :]
+
+
+@pytest.mark.parametrize("token", [0, 7, 8, 63, VOCAB_SIZE - 1])
+def test_the_only_token_that_may_be_drawn_is_drawn(driver: StepDriver, token: int) -> None:
+    """Whatever its place in the mask."""
+    assert draw(driver, SEEDED, [token], [token]) == [token, token]
+
+
+def test_a_mask_of_everything_changes_nothing(driver: StepDriver) -> None:
+    """Nor does one with the bits behind the vocabulary."""
+    assert draw(driver, SEEDED, *[EVERY] * 6) == draw(driver, SEEDED, *[None] * 6)
+    row = driver.add(PROMPT, SEEDED)
+    driver.plan.mask_rows, driver.plan.masks = [row], [b"\xff" * 20]
+    driver.step({row: 13})
+    assert driver.finish(row)[13:] == draw(driver, SEEDED, None)
+
+
+def test_a_mask_is_as_good_as_a_list_of_allowed_tokens(driver: StepDriver) -> None:
+    """For greedy and seeded draws; it holds for its own step only."""
+    allowed = [3, 9, 21, 33, 64]
+    for temperature in (0.0, 1.5):
+        spec = SamplingSpec(temperature=temperature, seed=4)
+        listed = SamplingSpec(temperature=temperature, seed=4, allowed_token_ids=allowed)
+        assert draw(driver, spec, *[allowed] * 5) == draw(driver, listed, *[None] * 5)
+        free = draw(driver, spec, allowed, None)
+        assert free[:1] == draw(driver, listed, None)
+
+
+def test_log_probabilities_are_those_before_the_mask(driver: StepDriver) -> None:
+    """The best tokens are listed although they could not be drawn."""
+    greedy = SamplingSpec(num_logprobs=2)
+    row = driver.add(PROMPT, greedy)
+    free = driver.step({row: 13}).logprobs[row]
+    worst = next(token for token in EVERY if token not in free.token_ids)
+    masked_row = driver.add(PROMPT, greedy)
+    driver.plan.mask_rows, driver.plan.masks = [masked_row], [mask_of([worst])]
+    masked = driver.step({masked_row: 13}).logprobs[masked_row]
+
+    assert masked.token_ids == [worst, *free.token_ids[1:]]
+    assert masked.logprobs[1:] == pytest.approx(free.logprobs[1:], abs=1e-5)
+
+
+def test_a_fork_has_a_mask_of_its_own(driver: StepDriver) -> None:
+    """Though it takes the logits of its twin."""
+    first = driver.add(PROMPT, SEEDED)
+    second = driver.fork(first)
+    driver.plan.mask_rows, driver.plan.masks = [second, first], [mask_of([5]), mask_of([6])]
+    driver.step({first: 13, second: 0})
+
+    assert (driver.tokens(first)[13:], driver.tokens(second)[13:]) == ([6], [5])
+
+
+def test_a_mask_that_leaves_nothing_fails_its_row_alone(driver: StepDriver) -> None:
+    """The neighbour gets its token."""
+    hopeless, healthy = driver.add(PROMPT), driver.add(PROMPT)
+    driver.plan.mask_rows, driver.plan.masks = [hopeless], [mask_of([])]
+    result = driver.step({hopeless: 13, healthy: 13})
+
+    assert list(result.errors) == [hopeless]
+    assert len(driver.tokens(healthy)) == 14

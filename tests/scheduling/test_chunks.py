@@ -1,0 +1,157 @@
+"""Chunks in a running scheduler: pacing by measured speed, sharing, vLLM's two limits.
+
+A toy machine tells the scheduler how long each step took: 10 ms for the weights, 0.5 ms for a row
+that decodes, 1 ms for a prompt token.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from octavo.contracts.step import StepPlan
+from tests.scheduling.conftest import MakeRig
+from tests.support.builders import Rig, make_request
+
+DECODE_S = 0.010 + 8 * 0.0005  # of eight rows
+
+
+class Machine:
+    """Runs steps of a rig, and knows how long each took."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.times: list[float] = []
+
+    def step(self) -> StepPlan:
+        plan = self.rig.step()
+        num_rows = plan.num_tokens.count(1)
+        self.times.append(0.010 + 0.0005 * num_rows + 0.001 * (plan.total_tokens - num_rows))
+        self.rig.scheduler.note_step(plan, self.times[-1], 0.0)
+        return plan
+
+    def steps(self, count: int) -> list[StepPlan]:
+        return [self.step() for _ in range(count)]
+
+
+@pytest.fixture
+def machine(new_rig: MakeRig) -> Machine:
+    """Eight requests decode, one after the other computed and measured."""
+    rig = new_rig(num_blocks=1000, max_num_seqs=16, max_num_batched_tokens=256)
+    built = Machine(rig)
+    for number in range(8):
+        prompt = range(100 * number, 100 * number + 20)
+        rig.add(make_request(f"decoding {number}", prompt, max_tokens=500))
+        while not rig.tokens_of(f"decoding {number}"):
+            built.step()
+        built.step()
+    built.times.clear()
+    return built
+
+
+def tokens_of(rig: Rig, plan: StepPlan, request_id: str) -> int:
+    """What a plan grants a running request."""
+    row = rig.scheduler.requests[request_id].row
+    return dict(zip(plan.rows, plan.num_tokens, strict=True)).get(row, 0)
+
+
+def test_a_long_prompt_keeps_eight_decoding_rows_within_twice_their_time(machine: Machine):
+    machine.rig.add(make_request("long", range(5000, 5700), max_tokens=1))
+    while "long" in machine.rig.scheduler.requests:
+        machine.step()
+    assert max(machine.times) < 2 * DECODE_S
+    assert len(machine.times) < 1.2 * 700 / (0.7 * DECODE_S / 0.001)
+
+
+def test_every_decoding_row_gets_its_token_in_every_step(machine: Machine):
+    machine.rig.add(make_request("long", range(5000, 5700), max_tokens=1))
+    for plan in machine.steps(20):
+        assert plan.num_tokens.count(1) == 8
+
+
+def test_with_nobody_decoding_a_prompt_gets_the_whole_step(machine: Machine):
+    for number in range(8):
+        machine.rig.abort(f"decoding {number}")
+    machine.rig.add(make_request("long", range(5000, 5700), max_tokens=1))
+    assert [plan.num_tokens for plan in machine.steps(3)] == [[256], [256], [188]]
+
+
+def test_a_short_prompt_is_not_held_up_by_a_long_one_before_it(machine: Machine):
+    """Small chunks would make it wait for 80 steps; it gets half of each."""
+    rig = machine.rig
+    rig.add(make_request("long", range(5000, 5700), max_tokens=1))
+    machine.steps(4)
+    rig.add(make_request("short", range(6000, 6012), max_tokens=2))
+    machine.steps(5)
+    assert rig.tokens_of("short")
+    assert not rig.tokens_of("long")
+    assert max(machine.times) < 2 * DECODE_S
+
+
+def test_many_waiting_requests_lift_the_limit(machine: Machine):
+    """Eight wait for each row that decodes: speed for all goes before smoothness. One prompt
+    alone would get ten tokens beside eight rows."""
+    machine.step()
+    for number in range(64):
+        machine.rig.add(make_request(str(number), range(9000 + number * 50, 9050 + number * 50)))
+    plans = machine.steps(3)
+    assert max(plan.total_tokens for plan in plans) > 8 + 5 * 10
+
+
+def test_pacing_can_be_turned_off(new_rig: MakeRig):
+    rig = new_rig(num_blocks=1000, max_num_batched_tokens=256, max_decode_slowdown=0.0)
+    machine = Machine(rig)
+    rig.add(make_request("decoding", max_tokens=500))
+    machine.steps(5)
+    rig.add(make_request("long", range(5000, 5700), max_tokens=1))
+    assert machine.step().num_tokens == [1, 255]
+    rig.abort("decoding")
+
+
+def test_before_anything_is_measured_the_whole_step_is_used(new_rig: MakeRig):
+    rig = new_rig(num_blocks=1000, max_num_batched_tokens=256)
+    rig.add(make_request("decoding", max_tokens=500))
+    rig.step()
+    rig.add(make_request("long", range(5000, 5700), max_tokens=1))
+    assert rig.step().num_tokens == [1, 255]
+    rig.abort("decoding")
+
+
+def test_chunk_sizes_change_no_answer(machine: Machine, new_rig: MakeRig):
+    machine.rig.add(make_request("long", range(5000, 5700), max_tokens=5))
+    while "long" in machine.rig.scheduler.requests:
+        machine.step()
+    alone = new_rig(num_blocks=1000, max_num_batched_tokens=1000)
+    alone.add(make_request("long", range(5000, 5700), max_tokens=5))
+    alone.finish()
+    assert alone.tokens_of("long") == machine.rig.tokens_of("long")
+
+
+def test_the_long_prefill_threshold_caps_each_prompt_of_a_step(new_rig: MakeRig):
+    rig = new_rig(num_blocks=100, long_prefill_token_threshold=10)
+    rig.add(make_request("a", range(30)), make_request("b", range(50, 58)))
+    assert [plan.num_tokens for plan in rig.steps(3)] == [[10, 8], [10, 1], [10, 1]]
+
+
+def test_no_more_prompts_than_allowed_are_half_computed(new_rig: MakeRig):
+    rig = new_rig(num_blocks=100, long_prefill_token_threshold=10, max_num_partial_prefills=1)
+    for number, length in enumerate((30, 30, 8)):
+        rig.add(make_request(str(number), range(100 * number, 100 * number + length)))
+    plans = rig.steps(4)
+    assert [plan.num_tokens for plan in plans] == [[10, 8], [10, 1], [10, 1, 10], [1, 10, 1]]
+    rig.finish()
+
+
+def test_the_wait_for_a_place_follows_the_measured_speeds(machine: Machine):
+    """While rows are free only prompts are waited for; when they are taken, endings."""
+    scheduler = machine.rig.scheduler
+    assert scheduler.estimate_wait_s() == 1.0
+    for number in range(20):
+        machine.rig.add(
+            make_request(str(number), range(9000 + number * 50, 9050 + number * 50), max_tokens=400)
+        )
+    machine.steps(30)
+    assert not scheduler.rows.num_free
+    scheduler.speed.note_step(0, 16, 4.0)
+    scheduler.speed.note_step(0, 16, 4.0)
+    scheduler.speed.note_step(0, 16, 4.0)
+    assert 20 < scheduler.estimate_wait_s() < 60

@@ -1,0 +1,54 @@
+"""--max-queued-requests: who is refused, and when they are told to come back."""
+
+from __future__ import annotations
+
+import asyncio
+
+from octavo.config.server import ServerConfig
+from octavo.foundation.clock import ManualClock
+from tests.support.asgi import Reply, scripted_server
+
+PATH = "/v1/completions"
+SECONDS_PER_STEP = 3.0
+
+
+async def test_beyond_the_bound_a_request_gets_429() -> None:
+    """The bound counts what waits beside the requests that can run."""
+    config = ServerConfig(max_queued_requests=2)
+    async with scripted_server(config=config, scheduler={"max_num_seqs": 1}) as client:
+        with client.state.admitted(1), client.state.admitted(1):
+            taken = await client.post(PATH, {"prompt": "hi"})
+            with client.state.admitted(1):
+                refused = await client.post(PATH, {"prompt": "hi", "stream": True})
+        again = await client.post(PATH, {"prompt": "hi"})
+
+    assert (taken.status, refused.status, again.status) == (200, 429, 200)
+    assert refused.error["type"] == "RateLimitError"
+    assert "at most 2 may" in refused.error["message"]
+
+
+async def test_a_refused_client_is_told_when_a_place_will_be_free() -> None:
+    """By the rate at which requests have ended lately."""
+    clock = ManualClock()
+    config = ServerConfig(max_queued_requests=1)
+    async with scripted_server(
+        config=config,
+        clock=clock,
+        before_run=lambda plan: clock.advance(SECONDS_PER_STEP),
+        scheduler={"max_num_seqs": 1},
+    ) as client:
+        for _ in range(6):
+            await client.post(PATH, {"prompt": "hi", "max_tokens": 1})
+        refused: list[asyncio.Future[Reply]] = []
+
+        def note(reply: Reply) -> bool:
+            if len(reply.pieces) == 3:
+                refused.append(asyncio.ensure_future(client.post(PATH, {"prompt": "hi"})))
+            return bool(refused) and refused[0].done()
+
+        body = {"prompt": ["one", "two"], "max_tokens": 200, "ignore_eos": True, "stream": True}
+        await client.post(PATH, body, on_piece=note)
+        reply = await refused[0]
+
+    assert reply.status == 429
+    assert int(reply.headers["retry-after"]) >= SECONDS_PER_STEP
