@@ -237,6 +237,8 @@ def test_the_template_and_its_inputs_can_be_chosen() -> None:
         prompt(begun, add_generation_prompt=False, continue_final_message=True)
         == "user: One\nassistant: tw"
     )
+    tools = [{"type": "function", "function": {"name": "now"}}]
+    assert prompt(chat_template="{{ tools[0].function.name }}", tools=tools) == "now"
     as_parts = "{{ messages[0].content[0].text }}"
     assert prompt(chat_template=as_parts, chat_template_content_format="openai") == "One"
 

@@ -85,7 +85,8 @@ def test_the_front_ends_import_no_native_library() -> None:
     """It is loaded with the first model."""
     code = (
         "import sys; from octavo import LLM, AsyncLLM, SamplingParams;"
-        "print([name for name in ('octavo._native', 'jinja2', 'torch') if name in sys.modules])"
+        "names = ('octavo._native', 'jinja2', 'llguidance', 'torch');"
+        "print([name for name in names if name in sys.modules])"
     )
 
     assert run_fresh(code) == "[]"

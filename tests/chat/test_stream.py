@@ -54,6 +54,24 @@ CASES: list[tuple[str | None, str | None, str, Whole]] = [
         ("", "", [F, G]),
     ),
     ("hermes", None, f"<tool_call>{CALL_F}</tool_call> Done.", ("", "Done.", [F])),
+    (
+        "hermes",
+        None,
+        '<tool_call>{"name": "f", "arguments": {"s": "a \\" </tool_call> b"}}</tool_call> c',
+        ("", "c", [("f", {"s": 'a " </tool_call> b'})]),
+    ),
+    (
+        "hermes",
+        None,
+        f'<tool_call>{{"name": "f</tool_call> a <tool_call>{CALL_G}</tool_call>',
+        ("", '<tool_call>{"name": "f</tool_call> a', [G]),
+    ),
+    (
+        "qwen3_coder",
+        None,
+        "<tool_call><function=f><parameter=s>a </tool_call> b</parameter></function></tool_call>",
+        ("", "", [("f", {"s": "a </tool_call> b"})]),
+    ),
     ("hermes", None, "a <tool_call>no</tool_call> b", ("", "a <tool_call>no</tool_call> b", [])),
     ("hermes", None, '<tool_call>{"name": "f"', ("", '<tool_call>{"name": "f"', [])),
     (

@@ -66,6 +66,17 @@ def test_quick_chat_prints_the_answer_of_the_first_model(capsys: Capture) -> Non
     assert stub.keys == {None}
 
 
+def test_thoughts_are_shown_beside_the_answer(capsys: Capture) -> None:
+    """A pipe gets the answer alone."""
+    thoughts = {"choices": [{"delta": {"reasoning": "Hm."}}]}
+    answer = events([thoughts, {"choices": [{"delta": {"content": "Yes"}}]}])
+    with stub_server(chat__completions=[answer]) as stub:
+        assert talk(stub, "chat", "-q", "Hi") == 0
+
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("Yes\n", "Hm.")
+
+
 def test_a_conversation_carries_its_history(capsys: Capture, typed: Any) -> None:
     """Blank lines are no questions."""
     typed(["One?", "  ", "Two?"])

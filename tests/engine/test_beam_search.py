@@ -21,7 +21,12 @@ from octavo.engine.beam_search import (
 )
 from octavo.errors import InvalidRequestError, PromptTooLongError
 from octavo.outputs import BeamSearchOutput
-from octavo.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
+from octavo.sampling_params import (
+    BeamSearchParams,
+    RequestOutputKind,
+    SamplingParams,
+    StructuredOutputsParams,
+)
 from tests.support.output_rig import OutputRig, logprobs_for
 from tests.support.tiny_tokenizer import END, tiny_id, tiny_tokenizer
 
@@ -43,6 +48,7 @@ OTHER_VALUES: dict[str, Any] = {
     "logit_bias": {5: 1.0},
     "allowed_token_ids": [5],
     "bad_words": ["x"],
+    "structured_outputs": StructuredOutputsParams(regex="x"),
 }
 
 

@@ -115,6 +115,14 @@ def test_a_folder_or_a_link_under_this_name_is_a_miss(whole: Path, tmp_path: Pat
     tier.files.close()
 
 
+def test_a_pipe_under_this_name_is_a_miss_and_waits_for_nobody(whole: Path, tmp_path: Path):
+    """Nor does one under the name of an unfinished file hold up a start."""
+    whole.unlink()
+    os.mkfifo(whole)
+    os.mkfifo(whole.with_name(f".{whole.stem}.0123abcd.tmp"))
+    assert_missed_and_deleted(tmp_path, whole)
+
+
 def test_what_dead_writers_left_unfinished_goes_and_the_livings_stays(tmp_path: Path):
     """A temporary file is locked while it is written."""
     tier = Tier(tmp_path)

@@ -41,6 +41,28 @@ def candidates(token_ids: Sequence[int], count: int) -> list[tuple[int, float]]:
     return [(token_id, logit - log_sum) for token_id, logit in best]
 
 
+class Form:
+    """A constraint that lets only the script's next token pass, and ends after some.
+
+    A token that is told twice, or never, makes the next mask a wrong one.
+    """
+
+    def __init__(self, request: EngineRequest, length: int) -> None:
+        self._request_id = request.request_id
+        self._token_ids = list(request.prompt_token_ids)
+        self._num_prompt_tokens = len(self._token_ids)
+        self._num_left = length
+
+    def mask(self) -> bytes:
+        wanted = script(self._request_id, self._token_ids, self._num_prompt_tokens)
+        return (1 << wanted).to_bytes(4, "little")
+
+    def accept(self, token_id: int) -> bool:
+        self._token_ids.append(token_id)
+        self._num_left -= 1
+        return self._num_left == 0
+
+
 prompts = st.builds(
     lambda shared, own: list(range(shared)) + own,
     st.sampled_from([0, 5, 8, 9, 9, 13]),
@@ -68,6 +90,7 @@ requests = st.fixed_dictionaries(
         "num_choices": st.sampled_from([1, 1, 1, 2, 3, 5]),
         "beam": st.one_of(st.none(), st.none(), st.none(), beams),
         "timeout_s": st.sampled_from([None, None, None, None, 0.05, 0.5]),
+        "form_length": st.sampled_from([None, None, None, 1, 3, 8]),
     }
 )
 engines = st.fixed_dictionaries(
@@ -106,6 +129,7 @@ class Histories(RuleBasedStateMachine):
         self.rig = make_rig(script, candidates, num_blocks=num_blocks, tier=tier, **options)
         self.is_cached = options["enable_prefix_caching"]
         self.requests: dict[str, EngineRequest] = {}
+        self.form_lengths: dict[str, int] = {}  # of requests whose answers have a form
         self.may_fail: set[str] = set()  # a fault was injected for it
         self.aborted: set[str] = set()
         self.colours: dict[int, tuple[str | None, str]] = {}  # of blocks: salt and tenant
@@ -120,6 +144,8 @@ class Histories(RuleBasedStateMachine):
     def _add(self, fields: dict[str, Any]) -> None:
         wants_prompt_logprobs = fields.pop("wants_prompt_logprobs")
         num_choices, timeout_s = fields.pop("num_choices"), fields.pop("timeout_s")
+        form_length = None if fields["beam"] else fields["form_length"]
+        del fields["form_length"]
         if fields["beam"] is not None:
             num_choices, wants_prompt_logprobs = 1, False
         deadline_s = None if timeout_s is None else self.rig.now_s + timeout_s
@@ -135,7 +161,11 @@ class Histories(RuleBasedStateMachine):
                 **fields,
             )
             self.requests[request.request_id] = request
-            self.rig.add(request)
+            if form_length is None:
+                self.rig.add(request)
+            else:
+                self.form_lengths[request.request_id] = form_length
+                self.rig.add(request, constraint=Form(request, form_length))
 
     @rule(count=st.integers(1, 8))
     def step(self, count: int) -> None:
@@ -296,6 +326,9 @@ class Histories(RuleBasedStateMachine):
         if request.beam is not None:
             return
         answer, finish_reason = solo_answer(request, script)
+        form_length = self.form_lengths.get(request.request_id)
+        if form_length is not None and len(answer) >= form_length:
+            answer, finish_reason = answer[:form_length], "stop"
         actual = self.rig.tokens_of(request.request_id)
         assert answer[: len(actual)] == actual
         if end.finish_reason not in {"abort", "error"}:

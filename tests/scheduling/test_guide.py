@@ -59,7 +59,7 @@ def test_the_end_of_the_form_ends_the_answer(new_rig: MakeRig) -> None:
     """Long before max_tokens; the last token is marked as text."""
     rig = new_rig(SCRIPT)
     constraint = Follows(7, 8)
-    rig.scheduler.add(make_request("a", max_tokens=50), constraint)
+    rig.add(make_request("a", max_tokens=50), constraint=constraint)
     rig.finish()
 
     assert finishes(rig, "a") == [([7], None), ([8], "stop")]
@@ -69,8 +69,8 @@ def test_the_end_of_the_form_ends_the_answer(new_rig: MakeRig) -> None:
 
 def test_a_form_that_is_complete_at_the_last_token_has_not_been_cut(new_rig: MakeRig) -> None:
     rig = new_rig(SCRIPT)
-    rig.scheduler.add(make_request("a", max_tokens=2), Follows(7, 8))
-    rig.scheduler.add(make_request("b", range(50, 60), max_tokens=1), Follows(50, 51))
+    rig.add(make_request("a", max_tokens=2), constraint=Follows(7, 8))
+    rig.add(make_request("b", range(50, 60), max_tokens=1), constraint=Follows(50, 51))
     rig.finish()
 
     assert finishes(rig, "a")[-1] == ([8], "stop")
@@ -80,7 +80,7 @@ def test_a_form_that_is_complete_at_the_last_token_has_not_been_cut(new_rig: Mak
 def test_an_end_token_ends_an_answer_whose_form_could_go_on(new_rig: MakeRig) -> None:
     """It has no text, so it is not marked."""
     rig = new_rig(SCRIPT)
-    rig.scheduler.add(make_request("a", eos_token_ids=[8]), Follows(7, 8, 9))
+    rig.add(make_request("a", eos_token_ids=[8]), constraint=Follows(7, 8, 9))
     rig.finish()
 
     assert finishes(rig, "a")[-1] == ([8], "stop")
@@ -90,7 +90,7 @@ def test_an_end_token_ends_an_answer_whose_form_could_go_on(new_rig: MakeRig) ->
 def test_only_rows_that_sample_under_a_form_have_a_mask(new_rig: MakeRig) -> None:
     """Not while the prompt is computed in chunks, and not beside it."""
     rig = new_rig(SCRIPT, max_num_batched_tokens=8)
-    rig.scheduler.add(make_request("a", range(10)), Follows(7, 8))
+    rig.add(make_request("a", range(10)), constraint=Follows(7, 8))
     rig.add(make_request("b", range(50, 52)))
     first, second = rig.steps(2)
 
@@ -100,7 +100,7 @@ def test_only_rows_that_sample_under_a_form_have_a_mask(new_rig: MakeRig) -> Non
 
 def test_where_every_token_may_come_there_is_no_mask(new_rig: MakeRig) -> None:
     rig = new_rig(SCRIPT)
-    rig.scheduler.add(make_request("a"), Thinks(7, 8))
+    rig.add(make_request("a"), constraint=Thinks(7, 8))
     first, second = rig.steps(2)
 
     assert (first.masks, second.masks) == ([], [mask_of([8])])
@@ -108,7 +108,7 @@ def test_where_every_token_may_come_there_is_no_mask(new_rig: MakeRig) -> None:
 
 def test_a_form_that_cannot_be_followed_ends_its_request_alone(new_rig: MakeRig) -> None:
     rig = new_rig(SCRIPT)
-    rig.scheduler.add(make_request("a"), Follows(7, -1))
+    rig.add(make_request("a"), constraint=Follows(7, -1))
     rig.add(make_request("b", range(50, 60), max_tokens=2))
     rig.finish()
 
@@ -122,8 +122,8 @@ def test_each_choice_has_a_form_of_its_own(new_rig: MakeRig) -> None:
     """The second choice samples from the first one's logits, under its own mask."""
     rig = new_rig(answers({"x/0": [7, 8], "x/1": [30]}))
     first, second = Follows(7, 8), Follows(30)
-    rig.scheduler.add(make_request("x/0"), first)
-    rig.scheduler.add(make_request("x/1", fork_of="x/0"), second)
+    rig.add(make_request("x/0"), constraint=first)
+    rig.add(make_request("x/1", fork_of="x/0"), constraint=second)
     plan = rig.step()
 
     assert plan.masks == [mask_of([7]), mask_of([30])]
@@ -137,7 +137,7 @@ def test_a_request_that_comes_back_goes_on_in_its_form(new_rig: MakeRig) -> None
     rig = new_rig(script, num_blocks=5)
     constraint = Follows(*wanted)
     rig.add(make_request("old", range(8), max_tokens=12))
-    rig.scheduler.add(make_request("young", range(50, 58), max_tokens=12), constraint)
+    rig.add(make_request("young", range(50, 58), max_tokens=12), constraint=constraint)
     rig.finish()
 
     assert rig.scheduler.counters.num_preemptions > 0
@@ -148,14 +148,14 @@ def test_a_request_that_comes_back_goes_on_in_its_form(new_rig: MakeRig) -> None
 def test_the_scripted_executor_refuses_a_token_outside_the_mask(new_rig: MakeRig) -> None:
     """Unless it is told to obey."""
     rig = new_rig(SCRIPT)
-    rig.scheduler.add(make_request("a"), Follows(9))
+    rig.add(make_request("a"), constraint=Follows(9))
     plan = rig.plan()
     with pytest.raises(PlanError, match="outside the mask"):
         rig.run(plan)
     rig.executor.obey_masks()
     other = new_rig(SCRIPT)
     other.executor.obey_masks()
-    other.scheduler.add(make_request("a"), Follows(9))
+    other.add(make_request("a"), constraint=Follows(9))
     other.finish()
 
     assert finishes(other, "a") == [([9], "stop")]

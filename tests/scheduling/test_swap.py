@@ -92,7 +92,7 @@ def test_a_request_that_a_failed_step_should_have_swapped_computes_again(new_rig
 
 
 def test_a_window_keeps_what_it_sees_over_a_swap(new_rig: MakeRig):
-    rig = new_rig(SCRIPT, num_blocks=11, windows=(0, 6), num_host_slots=12, preemption_mode="swap")
+    rig = new_rig(SCRIPT, num_blocks=15, windows=(0, 6), num_host_slots=12, preemption_mode="swap")
     requests = [make_request(str(n), range(n, n + 9), max_tokens=14) for n in (0, 50)]
     rig.add(*requests)
     rig.finish()

@@ -186,20 +186,18 @@ async def test_a_wrong_form_is_refused_by_the_name_of_the_field(
             assert len(reply.content) < 10_000
 
 
-DEEP = '{"type": "array", "items": ' * 5000 + "{}" + "}" * 5000
+HOSTILE: list[tuple[str, str]] = [
+    ("json", '{"type": "array", "items": ' * 5000 + "{}" + "}" * 5000),
+    ("grammar", json.dumps("root ::= " + "(" * 60_000 + ")" * 60_000)),
+    ("regex", json.dumps("(" * 10_000)),
+    ("json", json.dumps({"enum": ["x" * 300_000]})),
+]
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        '"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": %s}}'
-        % DEEP,
-        '"structured_outputs": {"grammar": "root ::= %s%s"}' % ("(" * 60_000, ")" * 60_000),
-        '"structured_outputs": {"regex": "%s"}' % ("(" * 10_000),
-        '"structured_outputs": {"json": %s}' % json.dumps({"enum": ["x" * 300_000]}),
-    ],
-)
-async def test_a_hostile_form_is_refused_while_others_are_answered(form: str) -> None:
+@pytest.mark.parametrize(("kind", "source"), HOSTILE)
+async def test_a_hostile_form_is_refused_while_others_are_answered(kind: str, source: str) -> None:
+    """The body is text, as no client library would build it."""
+    form = f'"structured_outputs": {{"{kind}": {source}}}'
     body = f'{{"messages": [{{"role": "user", "content": "One"}}], "max_tokens": 8, {form}}}'
     async with scripted_server(says({"One": "two"}), chat_template=TEMPLATE) as client:
         reply, health = await asyncio.gather(

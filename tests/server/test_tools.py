@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from octavo.config.server import ServerConfig
+from octavo.errors import ConfigError
+from octavo.server.chat_format import ChatFormat
 from tests.support.asgi import Client, scripted_server
 from tests.support.scripted_engine import says
+from tests.support.thinking_tokenizer import tagged_tokenizer
 
 PATH = "/v1/chat/completions"
 TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
@@ -102,7 +105,7 @@ async def test_two_calls_have_two_ids_and_one_is_dropped_on_request() -> None:
 
 async def test_an_end_tag_inside_an_argument_does_not_end_the_call() -> None:
     wanted = {"city": "write </tool_call> here"}
-    text = f'<tool_call>{json.dumps({"name": "weather", "arguments": wanted})}</tool_call>'
+    text = f"<tool_call>{json.dumps({'name': 'weather', 'arguments': wanted})}</tool_call>"
     async with scripted_server(says({"One": text}), chat_template=HERMES) as client:
         for message in await both(client):
             assert calls_in(message) == [("weather", wanted)]
@@ -177,7 +180,10 @@ async def test_automatic_calls_can_be_turned_off() -> None:
             "tool_choice.function.name",
         ),
         ({"tools": None, "tool_choice": "required"}, "tool_choice"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        (
+            {"response_format": {"type": "json_object"}, "tool_choice": "required"},
+            "response_format",
+        ),
     ],
 )
 async def test_wrong_tools_are_refused_by_the_name_of_the_field(
@@ -248,6 +254,59 @@ async def test_a_strict_tool_is_kept_to_its_schema_when_the_model_calls_it() -> 
             assert calls_in(message) == [("weather", {"city": "Oslo"})]
 
 
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [tool("a", CITY, strict=True)]}, "tools"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+    ],
+)
+async def test_a_form_that_this_dialect_cannot_keep_is_refused(
+    fields: dict[str, Any], param: str
+) -> None:
+    """Nothing is accepted and ignored: Mistral's calls are not bound yet while it may choose."""
+    config = ServerConfig(tool_call_parser="mistral")
+    async with scripted_server(config=config, chat_template=TEMPLATE) as client:
+        reply = await client.post(PATH, asks(**fields))
+
+    assert (reply.status, reply.error["param"]) == (400, param)
+
+
+FORM = {
+    "type": "json_schema",
+    "json_schema": {"name": "mood", "schema": {"enum": ["glad", "sad"]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "content", "calls"),
+    [
+        ('"glad" and on', '"glad"', []),
+        (CALL + " and on", "", [("weather", {"city": "Oslo"})]),
+        (CALL + "\n" + CALL, "", [("weather", {"city": "Oslo"})] * 2),
+    ],
+)
+async def test_an_answer_has_the_asked_form_or_is_calls(
+    text: str, content: str, calls: list[Any]
+) -> None:
+    """As with OpenAI: the form is that of the last word, and tools come before it."""
+    script = says({"One": text})
+    async with scripted_server(
+        script, chat_template=HERMES, on_executor=lambda executor: executor.obey_masks()
+    ) as client:
+        for message in await both(client, response_format=FORM):
+            assert calls_in(message)[: len(calls)] == calls
+            assert (message["content"] or "") == content
+
+
+async def test_a_form_of_the_whole_text_holds_beside_tools_and_calls_in_it_are_found() -> None:
+    """vLLM's structured_outputs is about the text, whatever it means."""
+    async with scripted_server(says({"One": NOW}), chat_template=HERMES) as client:
+        for message in await both(client, structured_outputs={"choice": [NOW]}):
+            assert calls_in(message) == [("now", {})]
+            assert message["finish_reason"] == "tool_calls"
+
+
 async def test_each_choice_has_its_own_calls() -> None:
     """With a stream whose choices are interleaved."""
     async with scripted_server(says({"One": NOW}), chat_template=HERMES) as client:
@@ -293,3 +352,28 @@ async def test_mistral_has_short_ids_and_special_tags() -> None:
         hidden = await client.post(PATH, asks(messages=[{"role": "user", "content": "Two"}]))
 
     assert "<|" not in hidden.json["choices"][0]["message"]["content"]
+
+
+async def test_a_tag_that_is_an_end_token_ends_the_call() -> None:
+    """As in gpt-oss: the token that ends an answer has no text, and its tag is needed."""
+    tags = ("<|channel|>", "<|message|>", "<|call|>")
+    tokenizer = tagged_tokenizer(*tags, are_special=True)
+    text = "<|channel|>commentary to=functions.now<|message|>{}<|call|>"
+    call_id = tokenizer.id_of("<|call|>")
+    async with scripted_server(
+        says({"One": tokenizer.encode(text)}),
+        ServerConfig(tool_call_parser="openai"),
+        chat_template=TEMPLATE,
+        tokenizer=tokenizer,
+        facts={"eos_token_ids": (call_id,)},
+    ) as client:
+        for message in await both(client):
+            assert calls_in(message) == [("now", {})]
+            assert not message["content"]
+            assert message["finish_reason"] == "tool_calls"
+
+
+def test_an_unknown_parser_is_refused_with_the_known_names() -> None:
+    for option in ("tool_call_parser", "reasoning_parser"):
+        with pytest.raises(ConfigError, match=rf"--{option.replace('_', '-')} must be one of"):
+            ChatFormat.of(ServerConfig(**{option: "nobodys"}), None)

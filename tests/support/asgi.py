@@ -12,6 +12,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message
 
 from octavo.config.server import ServerConfig
+from octavo.engine.async_engine import AsyncLLM
 from octavo.server.app import build_app
 from octavo.server.state import ServerState
 from tests.support.scripted_engine import scripted_async_llm
@@ -121,7 +122,13 @@ async def scripted_server(
     script: Any = None, config: ServerConfig | None = None, **engine: Any
 ) -> AsyncIterator[Client]:
     """A server on a scripted engine, loaded, and shut down at the end."""
-    llm = scripted_async_llm(script, **engine)
+    async with server_on(scripted_async_llm(script, **engine), config) as client:
+        yield client
+
+
+@asynccontextmanager
+async def server_on(llm: AsyncLLM, config: ServerConfig | None = None) -> AsyncIterator[Client]:
+    """A server on any engine, loaded, and shut down at the end."""
     state = ServerState(llm, "tiny", config or ServerConfig())
     try:
         state.set_loaded(await llm.ready())

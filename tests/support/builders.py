@@ -10,6 +10,7 @@ from typing import Any
 
 from octavo.config.engine import SchedulerConfig
 from octavo.contracts.delta import FinishReason, TokenDelta
+from octavo.contracts.grammar import TokenConstraint
 from octavo.contracts.kv_plan import KVGroup, KVPlan
 from octavo.contracts.kv_tier import KVTier
 from octavo.contracts.request import EngineRequest
@@ -113,9 +114,9 @@ class Rig:
         self.now_s = 0.0  # what the scheduler is told
         self.deltas: list[TokenDelta] = []
 
-    def add(self, *requests: EngineRequest) -> None:
+    def add(self, *requests: EngineRequest, constraint: TokenConstraint | None = None) -> None:
         for request in requests:
-            self.scheduler.add(request)
+            self.scheduler.add(request, constraint)
         check(self.scheduler)
 
     def abort(self, request_id: str, **options: Any) -> bool:

@@ -59,6 +59,7 @@ class ChatStream:
         self._blanks = ""  # white space of the content that nothing has followed yet
         self._tag = ""  # the tag that began the region
         self._begin = ""  # white space before it
+        self._num_judged = 0  # held characters of the region in which no end tag ends it
         self._has_content = False
         self._trims = False  # white space after a region is dropped
         tags = {*(dialect.begins if dialect else ()), *(style.begins if style else ())}
@@ -142,6 +143,7 @@ class ChatStream:
         if end < 0:
             return False
         body, self._held = self._held[:end], self._held[end + len(self._dialect.end) :]
+        self._num_judged = 0
         self._mode = _Mode.CONTENT
         self._end_call(part, body, has_end=True)
         return True
@@ -153,10 +155,11 @@ class ChatStream:
         """
         if not dialect.end:
             return -1
-        first = end = self._held.find(dialect.end)
+        end = self._held.find(dialect.end, self._num_judged)
         while end >= 0 and dialect.is_open(self._held[:end]):
-            end = self._held.find(dialect.end, end + 1)
-        return first if end < 0 and self._has_ended else end
+            self._num_judged = end + 1  # what stands before it does not change any more
+            end = self._held.find(dialect.end, self._num_judged)
+        return self._held.find(dialect.end) if end < 0 and self._has_ended else end
 
     def _end_call(self, part: ChatPart, body: str, *, has_end: bool) -> None:
         """A region is complete: calls, or plain text if it is none."""

@@ -32,10 +32,12 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _answer(client: Client, body: dict[str, Any]) -> str:
-    """Print an answer as it comes; returns it whole."""
+    """Print an answer as it comes; returns it whole. Thoughts go to standard error."""
     pieces = []
     for chunk in client.stream("/v1/chat/completions", body):
         for choice in chunk["choices"]:
+            sys.stderr.write(choice["delta"].get("reasoning") or "")
+            sys.stderr.flush()
             piece = choice["delta"].get("content") or ""
             pieces.append(piece)
             sys.stdout.write(piece)

@@ -40,7 +40,7 @@ class EngineRequest(msgspec.Struct, kw_only=True, tag="request"):
     tenant: str = ""  # whose request it is: fairness counts by it, and tenants never share blocks
     fork_of: str | None = None  # the first choice of the same prompt, if this is another one
     beam: BeamSpec | None = None
-    grammar: GrammarSpec | None = None  # what the answer must look like; it has been compiled once
-    thinking: ThinkingSpec | None = None  # thoughts before the answer, which the grammar leaves free
+    grammar: GrammarSpec | None = None  # the form of the answer; compiled before
+    thinking: ThinkingSpec | None = None  # thoughts before it, which no grammar binds
     deadline_s: float | None = None  # engine clock; the request ends when it cannot be met
     skip_prefix_cache: bool = False  # do not read it (prompt logprobs need every position computed)

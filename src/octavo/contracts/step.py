@@ -17,8 +17,8 @@ class SamplingSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Sampling of one row, resolved against the vocabulary; see `SamplingParams` for the meaning.
 
     Order of application: logprobs are captured raw; the plan's mask of the row;
-    `allowed_token_ids`, `bad_words`, `min_tokens`, `logit_bias`; penalties (repetition: prompt and output; the others: output only); temperature;
-    `min_p`, `top_k`, `top_p`; draw.
+    `allowed_token_ids`, `bad_words`, `min_tokens`, `logit_bias`; penalties (repetition: prompt and
+    output; the others: output only); temperature; `min_p`, `top_k`, `top_p`; draw.
 
     The draw for the token at position `p` (0-based index in the whole sequence) depends on
     `(seed, p)` and this row's logits only, never on a neighbour or on how the step was cut.

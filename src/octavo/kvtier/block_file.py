@@ -33,6 +33,8 @@ from pathlib import Path
 from octavo.contracts.kv_tier import TierKey
 
 KEY_BYTES = 36
+# Whatever lies under the name is opened without waiting: a pipe would wait for a writer.
+_READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _MAGIC = b"octavokv"
 _VERSION = 1
 _FIELDS = struct.Struct(f"<8sI32s{KEY_BYTES}sQ")
@@ -78,7 +80,7 @@ def read_block(path: Path, fingerprint: bytes, key: TierKey, payload: memoryview
     Raises OSError if it cannot be read, DamagedFileError if it is not the whole block of this key;
     `payload` holds anything then.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    descriptor = os.open(path, _READ_FLAGS)
     try:
         header = bytearray(HEADER_BYTES)
         num_read = os.readv(descriptor, [header, payload])
@@ -106,7 +108,7 @@ def touch(file: int | Path) -> None:
 def is_abandoned(temporary: Path) -> bool:
     """Whether whoever wrote this temporary file is gone."""
     try:
-        descriptor = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(temporary, _READ_FLAGS)
     except OSError:
         return False
     try:

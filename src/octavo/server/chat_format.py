@@ -10,6 +10,7 @@ import json
 import secrets
 import string
 from dataclasses import dataclass, replace
+from typing import Any
 
 from octavo.chat.reasoning.registry import ReasoningStyle, find_style, style_of_template
 from octavo.chat.stream import ChatStream
@@ -160,13 +161,15 @@ def answer_format(
     is_parallel = body.parallel_tool_calls is not False
     form = form_of(body.response_format, body.structured_outputs)
     form_field = field_of(body.structured_outputs)
-    if form is not None and choice.kind != "none":
+    if form is not None and choice.kind in ("required", "named"):
         message = (
-            f"{form_field} cannot be combined with tools that may be called: the answer would have "
-            "to be both; set tool_choice to 'none', or leave one out"
+            f"{form_field} cannot be combined with a demanded call: the answer would have to be "
+            "both; set tool_choice to 'auto' or 'none', or leave one out"
         )
         raise InvalidRequestError(message, param=form_field)
-    if form is None:
+    if form is not None and choice.kind == "auto" and form_field == "response_format":
+        form = _form_or_calls(form, offered, dialect)
+    elif form is None:
         form, form_field = (
             _form_of_calls(offered, choice, dialect, is_parallel=is_parallel),
             "tools",
@@ -219,7 +222,6 @@ def _form_of_calls(
         return _schema_form(required_schema(tools, is_parallel=is_parallel))
     if choice.kind != "auto" or not offered.strict_places:
         return None
-    strict = {offered.names[place] for place in offered.strict_places}
     if dialect is None or dialect.call_form is None:
         raise InvalidRequestError(
             f"tools[{offered.strict_places[0]}].function.strict cannot be kept with tool_choice "
@@ -227,23 +229,64 @@ def _form_of_calls(
             "'required' or a function",
             param="tools",
         )
-    begin, end = dialect.call_form
-    structures = [
-        {
-            "begin": begin % json.dumps(name, ensure_ascii=False),
-            "schema": arguments_schema(tools.parameters[name])
-            if name in strict
-            else {"type": "object"},
-            "end": end,
-        }
-        for name in offered.names
-    ]
-    tag = {"structures": structures, "triggers": [dialect.begins[0]]}
+    tag = {"structures": _call_structures(offered, *dialect.call_form), "triggers": dialect.begins}
     return StructuredOutputsParams(structural_tag=_text(tag))
 
 
-def _schema_form(schema: dict[str, object]) -> StructuredOutputsParams:
+def _form_or_calls(
+    form: StructuredOutputsParams, offered: OfferedTools, dialect: ToolDialect | None
+) -> StructuredOutputsParams:
+    """OpenAI's meaning of `response_format` beside tools: an answer has the form, or is calls."""
+    if form.kind == "structural_tag":
+        return form  # says itself what may stand beside its tags
+    if dialect is None or dialect.call_form is None:
+        raise InvalidRequestError(
+            "response_format cannot be combined with tools that the model may call in its own way "
+            "to write calls; set tool_choice to 'none', or leave one out",
+            param="response_format",
+        )
+    schema = {"type": "object"} if form.json is None else _parsed(form.json)
+    calls = [
+        {
+            "begin": one["begin"],
+            "content": {"type": "json_schema", "json_schema": one["schema"]},
+            "end": one["end"],
+        }
+        for one in _call_structures(offered, *dialect.call_form)
+    ]
+    either = [
+        {"type": "json_schema", "json_schema": schema},
+        {"type": "tags_with_separator", "tags": calls, "separator": "\n", "at_least_one": True},
+    ]
+    return StructuredOutputsParams(
+        structural_tag=_text({"format": {"type": "or", "elements": either}})
+    )
+
+
+def _call_structures(offered: OfferedTools, begin: str, end: str) -> list[dict[str, Any]]:
+    """A tag for each function; the arguments fit their schema where the tool is strict."""
+    strict = {offered.names[place] for place in offered.strict_places}
+    return [
+        {
+            "begin": begin % json.dumps(name, ensure_ascii=False),
+            "schema": arguments_schema(parameters) if name in strict else {"type": "object"},
+            "end": end,
+        }
+        for name, parameters in offered.tools.parameters.items()
+    ]
+
+
+def _schema_form(schema: dict[str, Any]) -> StructuredOutputsParams:
     return StructuredOutputsParams(json=_text(schema))
+
+
+def _parsed(schema: Any) -> Any:
+    """A schema that `form_of` has made a text of."""
+    try:
+        return json.loads(schema)
+    except RecursionError:
+        message = "response_format is nested too deep; flatten it"
+        raise InvalidRequestError(message, param="response_format") from None
 
 
 def _text(value: object) -> str:

@@ -1,8 +1,9 @@
 """Structural tags: free text, in which a trigger begins a part that must fit a schema.
 
 Reads both public forms: vLLM's older `{"structures": [{"begin", "schema", "end"}], "triggers":
-[...]}` and the `{"type": "structural_tag", "format": {...}}` object with `triggered_tags`, `tag`,
-`tags`, `const_string` and `json_schema` formats. Everything else in a format is refused by name.
+[...]}` and the `{"type": "structural_tag", "format": {...}}` object with `triggered_tags`, or with
+`tag`, `tags_with_separator`, `const_string` and `json_schema`, or an `or` of these. Everything else
+in a format is refused by name.
 """
 
 from __future__ import annotations
@@ -61,17 +62,36 @@ class _Tags:
                 self._texts(form, "triggers"),
                 at_least_one=form.get("at_least_one") is True,
             )
+        return f"start: {self._expression(form)}"
+
+    def _expression(self, form: Any) -> str:
+        """The body of a rule."""
+        kind = form.get("type") if isinstance(form, dict) else None
         if kind == "tag":
-            begin, schema, end = self._tag(form)
-            return f"start: {_sequence(begin, schema, end)}"
+            return _sequence(*self._tag(form))
         if kind == "json_schema":
-            return f"start: {json_rule(self._schema(form.get('json_schema')))}"
+            return json_rule(self._schema(form.get("json_schema")))
         if kind == "const_string":
-            return f"start: {json.dumps(self._text(form, 'value'))}"
+            return json.dumps(self._text(form, "value"))
+        if kind == "or":
+            elements = self._bounded(self._list(form, "elements"))
+            return " | ".join(f"({self._expression(element)})" for element in elements)
+        if kind == "tags_with_separator":
+            tags = self._bounded(self._list(form, "tags"))
+            one = " | ".join(f"({_sequence(*self._tag(tag))})" for tag in tags)
+            separator = self._text(form, "separator")
+            between = f"{json.dumps(separator)} " if separator else ""
+            often = f"({one}) ({between}({one}))*"
+            return often if form.get("at_least_one") is True else f"({often})?"
         raise self._wrong(
-            f"the format {kind!r} is not supported; use triggered_tags, tag, json_schema or "
-            "const_string"
+            f"the format {str(kind)[:60]!r} is not supported; use triggered_tags, tag, or, "
+            "tags_with_separator, json_schema or const_string"
         )
+
+    def _bounded(self, entries: list[Any]) -> list[Any]:
+        if not 0 < len(entries) <= MAX_TAGS:
+            raise self._wrong(f"has {len(entries)} alternatives, 1 to {MAX_TAGS} are allowed")
+        return entries
 
     def _triggered(
         self, tags: list[tuple[str, Any, str]], triggers: list[str], *, at_least_one: bool

@@ -1,0 +1,1 @@
+"""Repeatable attempts to break a real server: clients that vanish, kills, damaged files."""
