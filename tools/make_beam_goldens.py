@@ -35,12 +35,12 @@ CHAT = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 
 
 def prompts(model: str) -> list[str]:
-    """Texts to go on from: one that ends soon, and for the windowed model one longer than 512."""
+    """Texts to go on from; the second may end soon, the last of Gemma 3 is longer than a window."""
     capital = "The capital of France is"
     if model.startswith("smollm2"):
-        return [capital, CHAT.format("Say hello."), "def add(a, b):\n"]
+        return [capital, CHAT.format("What is the capital of France?"), "def add(a, b):\n"]
     licence = (ROOT / "LICENSE").read_text(encoding="utf-8")
-    return [capital, "- Yes.\n- No.\n- Yes.\n", licence[:3000]]
+    return [capital, "}\n\nint main() {\n  return 0;\n}\n", licence[:3000]]
 
 
 def cases(model: str) -> Iterator[BeamCase]:

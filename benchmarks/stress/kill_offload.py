@@ -7,8 +7,8 @@ each other out of the pool, and is killed at a random moment, every second time 
 file where that can be met. The next one starts on the same folder: it
 must start, leave no unfinished file, keep within its limit, and every answer, whatever comes from
 the folder, must be the one of a server without it. Afterwards the same with a folder whose files
-were damaged at random: bits flipped, cut short, longer, zeroed, exchanged, replaced by folders or links,
-deleted; before a start, and under a server that runs.
+were damaged at random: bits flipped, cut short, longer, zeroed, exchanged, replaced by folders or
+links, deleted; before a start, and under a server that runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import write_results
-from benchmarks.stress.prompts import Mix
+from benchmarks.stress.prompts import probes
 from benchmarks.stress.served import Served, end_servers_on_term, token_lists
 
 NUM_PROMPTS = 48
@@ -47,7 +47,7 @@ class Trial:
         self._model = model
         self._folder = folder
         self._known = known
-        self.chance = random.Random(seed)
+        self.chance = random.Random(seed)  # noqa: S311 - a load
         self.faults: list[str] = []
         self.counts: Counter[str] = Counter()
 
@@ -62,7 +62,8 @@ class Trial:
 
     def files(self) -> list[Path]:
         """The blocks that are kept."""
-        return sorted(path for path in self._folder.rglob("*.kv") if path.is_file())
+        paths = sorted(self._folder.rglob("*.kv"))
+        return [path for path in paths if path.is_file() and not path.is_symlink()]
 
     def unfinished(self) -> list[str]:
         """Files that were being written."""
@@ -146,6 +147,7 @@ class Trial:
 
 def damage(path: Path, kind: str, chance: random.Random, others: list[Path]) -> None:
     """Do one thing to one file. A server may delete it meanwhile."""
+    other = chance.choice(others)
     try:
         data = bytearray(path.read_bytes())
         place = chance.randrange(max(1, len(data)))
@@ -160,17 +162,17 @@ def damage(path: Path, kind: str, chance: random.Random, others: list[Path]) -> 
         elif kind == "empty":
             data.clear()
         elif kind == "exchange":
-            data[:] = chance.choice(others).read_bytes()
+            data[:] = other.read_bytes()
         else:
             path.unlink()
         if kind == "folder":
             path.mkdir()
         elif kind == "link":
-            path.symlink_to("/dev/zero")
+            path.symlink_to(other)
         elif kind != "delete":
             path.write_bytes(data)
-    except (FileNotFoundError, IsADirectoryError):
-        pass
+    except OSError:  # deleted meanwhile, or the other one is a folder by now
+        return
 
 
 async def answers_without(model: str, bodies: list[dict[str, Any]]) -> Known:
@@ -183,8 +185,8 @@ async def answers_without(model: str, bodies: list[dict[str, Any]]) -> Known:
 
 
 async def _main(options: argparse.Namespace) -> int:
-    mix = Mix(random.Random(options.seed), MAX_LEN)
-    known = await answers_without(options.model, [mix.completion(6) for _ in range(NUM_PROMPTS)])
+    bodies = probes(options.seed, MAX_LEN, NUM_PROMPTS, num_tokens=6)
+    known = await answers_without(options.model, bodies)
     folder = Path(tempfile.mkdtemp(prefix="octavo-kill-"))
     trial = Trial(options.model, folder, options.seed, known)
     try:

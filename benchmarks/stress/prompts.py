@@ -13,7 +13,7 @@ BLOCK = 32
 
 
 class Mix:
-    """Draws requests. Prompts begin with one of a few stems, so that blocks are shared and parted."""
+    """Draws requests. Prompts begin with one of a few stems: blocks are shared and parted."""
 
     def __init__(self, chance: random.Random, max_len: int) -> None:
         self._chance = chance
@@ -66,5 +66,5 @@ class Mix:
 
 def probes(seed: int, max_len: int, count: int, num_tokens: int = 24) -> list[dict[str, Any]]:
     """The same completions for the same arguments."""
-    mix = Mix(random.Random(seed), max_len)
+    mix = Mix(random.Random(seed), max_len)  # noqa: S311 - a load
     return [mix.completion(num_tokens) for _ in range(count)]

@@ -6,7 +6,7 @@ tiny models: one that sees everything, and Gemma 3 with windows of 9 tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,7 +46,7 @@ def make(folder: Path, **options: Any) -> LLM:
 
 def beams(llm: LLM, of: Sequence[list[int]] | None = None) -> list[Beams]:
     """All beams of all prompts under both rules, each with its sum of log-probabilities."""
-    found = []
+    found: list[Beams] = []
     for length_penalty, early_stopping in RULES:
         params = BeamSearchParams(
             beam_width=WIDTH,
@@ -55,8 +55,10 @@ def beams(llm: LLM, of: Sequence[list[int]] | None = None) -> list[Beams]:
             early_stopping=early_stopping,
         )
         given = [{"prompt_token_ids": prompt} for prompt in of or prompts()]
-        for output in llm.beam_search(given, params):
-            found.append([(one.tokens, one.cum_logprob) for one in output.sequences])
+        found += [
+            [(one.tokens, one.cum_logprob) for one in output.sequences]
+            for output in llm.beam_search(given, params)
+        ]
     return found
 
 
@@ -73,11 +75,11 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
-def alone(folder: Path) -> Iterator[list[Beams]]:
+def alone(folder: Path) -> list[Beams]:
     """Each search by itself, without a prefix cache: what the others are compared with."""
     with make(folder, enable_prefix_caching=False) as llm:
         each = [beams(llm, [prompt]) for prompt in prompts()]
-    yield [found[rule] for rule in range(len(RULES)) for found in each]
+    return [found[rule] for rule in range(len(RULES)) for found in each]
 
 
 @pytest.mark.parametrize("caching", [True, False])

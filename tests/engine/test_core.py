@@ -386,6 +386,13 @@ def test_a_deadline_passes_by_the_engines_clock():
     assert (end.finish_reason, end.stop_reason) == ("abort", "timeout")
 
 
+def is_closed(executor: ScriptedExecutor) -> bool:
+    """Whether the tier was closed, as the executor does it when it stops."""
+    tier = executor.kv_tier()
+    assert isinstance(tier, DictTier)
+    return tier.is_closed
+
+
 class TestTier:
     """What the prefix cache holds goes to the tier at the end, and comes back after a restart."""
 
@@ -438,3 +445,40 @@ class TestTier:
             core.step()
         core.stop()
         assert not kept
+
+    def test_a_stop_comes_to_its_end_though_the_executor_fails(self):
+        kept: dict[TierKey, Block] = {}
+        executor = ScriptedExecutor(
+            SCRIPT,
+            make_kv_plan(8, num_host_slots=2),
+            tier=lambda slots: DictTier(slots, kept),
+        )
+        core = make_core(executor)
+        core.add_request(make_request("a", range(9), max_tokens=1))
+        run_until_idle(core)
+        executor.fail_run(RuntimeError("no more"))
+        core.stop()
+        assert is_closed(executor)
+        assert not kept
+
+    def test_a_disk_that_writes_nothing_is_given_up(self):
+        clock, kept = ManualClock(), dict[TierKey, Block]()
+
+        class StuckTier(DictTier):
+            """Takes blocks, and never says that one is written; each look takes a second."""
+
+            def take_stored(self) -> list[int]:
+                clock.advance(1.0)
+                return []
+
+        executor = ScriptedExecutor(
+            SCRIPT,
+            make_kv_plan(8, num_host_slots=2),
+            tier=lambda slots: StuckTier(slots, kept),
+        )
+        core = make_core(executor, clock)
+        core.add_request(make_request("a", range(20), max_tokens=1))
+        run_until_idle(core)
+        core.stop()
+        assert is_closed(executor)
+        assert len(kept) == 2

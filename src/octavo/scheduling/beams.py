@@ -82,19 +82,16 @@ class BeamGrowth:
         self._builder = builder
         self._budget = budget
         self._lacks_blocks = False  # a beam found no blocks, and nobody to take them from
-        self._num_kept = 0  # tokens for rows that decode, in this search and behind it
 
     def grow(self, search: Search) -> None:
         """Grant tokens to the beams that still owe their best next tokens."""
         num_granted, is_catching_up = 0, False
         self._lacks_blocks = False
-        behind = self._roster.running.after(search.handle)
-        self._num_kept = sum(one.num_decoding_rows for one in (search.handle, *behind))
         for member, entry in zip(search.members, search.entries, strict=True):
             if entry is not None:
                 continue
             if member.status is Status.RUNNING:
-                self._num_kept -= member.num_missing_tokens == 1
+                self._budget.num_kept -= member.num_missing_tokens == 1
                 num_tokens = self._grow_member(search, member)
             elif member.table.is_empty or member.table.is_swapped:
                 num_tokens = 0 if is_catching_up else self._bring_back(search, member)
@@ -111,7 +108,7 @@ class BeamGrowth:
         num_tokens = num_missing
         if num_missing > 1:
             sharer = self._budget.sharer_of(member)
-            num_tokens = self._budget.next_chunk(num_missing, self._num_kept, sharer)
+            num_tokens = self._budget.next_chunk(num_missing, self._budget.num_kept, sharer)
         if not num_tokens:
             return 0
         num_computed = member.num_computed_tokens
@@ -127,7 +124,7 @@ class BeamGrowth:
 
     def _enter_fork(self, search: Search, member: Request) -> int:
         """A beam that shares the blocks of another one gets a row and computes its own token."""
-        has_tokens = self._budget.num_tokens_left > self._num_kept
+        has_tokens = self._budget.num_tokens_left > self._budget.num_kept
         if not has_tokens or not self._find_row(search):
             return 0
         if not self._reserve(search, member, member.num_tokens, is_known=False):
@@ -140,14 +137,14 @@ class BeamGrowth:
     def _bring_back(self, search: Search, member: Request) -> int:
         """A beam that had to leave gets row and blocks again."""
         budget = self._budget
-        has_tokens = budget.has_room_for_prompts and budget.num_tokens_left > self._num_kept
+        has_tokens = budget.has_room_for_prompts and budget.num_tokens_left > budget.num_kept
         if not has_tokens or not self._find_row(search):
             return 0
-        budget.num_tokens_left -= self._num_kept
+        budget.num_tokens_left -= budget.num_kept
         num_tokens = admit(member, self._kv, budget, 0)
         while not num_tokens and self._is_short_of_blocks(member) and self._make_room(search):
             num_tokens = admit(member, self._kv, budget, 0)
-        budget.num_tokens_left += self._num_kept
+        budget.num_tokens_left += budget.num_kept
         if num_tokens:
             self._roster.seat(member)
             self._builder.enter(member)

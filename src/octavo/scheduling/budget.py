@@ -27,6 +27,7 @@ class StepBudget:
         "_max_num_tokens",
         "_shares",
         "_shares_by_tenant",
+        "num_kept",
         "num_partial",
         "num_prefill_tokens",
         "num_prefill_tokens_left",
@@ -41,6 +42,7 @@ class StepBudget:
         self._shares_by_tenant = shares_by_tenant
         self._shares: dict[str, int] = {}  # tokens left to each sharer, once `share` was called
         self.num_tokens_left = self._max_num_tokens
+        self.num_kept = 0  # of these, for rows that decode and whose turn is still to come
         self.num_prefill_tokens_left = self._max_num_tokens
         self.num_prefill_tokens = 0  # spent on chunks
         self.num_partial = 0  # prompts that stay half computed

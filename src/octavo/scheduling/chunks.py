@@ -29,12 +29,13 @@ def open_budget(
         for request in roster.running
         if request.search is not None or len(request.token_ids) - request.num_computed_tokens > 1
     ]
+    num_decoding = sum(request.num_decoding_rows for request in odd)
+    num_decoding += len(roster.running) - len(odd)
+    budget.num_kept = num_decoding
     catching_up = [request for request in odd if request.lead.num_missing_tokens > 1]
     num_stalled = len(catching_up) + len(roster.waiting)
     if not num_stalled:
         return budget
-    num_decoding = sum(request.num_decoding_rows for request in odd)
-    num_decoding += len(roster.running) - len(odd)
     limit = speed.prefill_limit(num_decoding, num_stalled, config.max_decode_slowdown)
     if limit is not None:
         budget.limit_prefill(limit)

@@ -271,6 +271,7 @@ class Scheduler:
             if num_known - request.num_computed_tokens > 1:
                 self._catch_up(request, builder, budget)
                 continue
+            budget.num_kept -= 1
             # Only the first and the last token of a block need anything from the KV manager, and
             # the first one after a fork.
             is_due = num_known % block_size <= 1 or request.table.is_forked
@@ -286,9 +287,8 @@ class Scheduler:
     def _catch_up(self, request: Request, builder: PlanBuilder, budget: StepBudget) -> None:
         """Grant a chunk, but keep a token for each decoding row behind: none of them waits."""
         num_missing, num_computed = request.num_missing_tokens, request.num_computed_tokens
-        num_kept = sum([later.num_decoding_rows for later in self.running.after(request)])
         sharer = budget.sharer_of(request)
-        num_tokens = budget.next_chunk(num_missing, num_kept, sharer)
+        num_tokens = budget.next_chunk(num_missing, budget.num_kept, sharer)
         if not num_tokens:
             return
         end = self.kv.fitting(request.table, num_computed, num_computed + num_tokens)

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from octavo.errors import OctavoError
 from octavo.server.auth import KeyGuard
 from octavo.server.counting import AnswerCounter
+from octavo.server.dialects.request_ids import MessageIds
 from octavo.server.disconnect import ClientGoneError
 from octavo.server.errors import answer_error
 from octavo.server.limits import HeaderLimit
@@ -21,6 +22,7 @@ from octavo.server.routes.admin import reset_prefix_cache, show_kv
 from octavo.server.routes.chat_completions import create_chat_completion
 from octavo.server.routes.completions import create_completion
 from octavo.server.routes.health import health, metrics, ready, show_version
+from octavo.server.routes.messages import count_tokens, create_message
 from octavo.server.routes.models import list_models, show_model
 from octavo.server.routes.tokenize import detokenize, tokenize
 from octavo.server.state import ServerState
@@ -38,6 +40,8 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/v1/models/{name:path}", show_model),
     ("POST", "/v1/completions", create_completion),
     ("POST", "/v1/chat/completions", create_chat_completion),
+    ("POST", "/v1/messages", create_message),
+    ("POST", "/v1/messages/count_tokens", count_tokens),
     ("POST", "/tokenize", tokenize),
     ("POST", "/detokenize", detokenize),
     ("POST", "/reset_prefix_cache", reset_prefix_cache),
@@ -61,7 +65,7 @@ def build_app(state: ServerState) -> ASGIApp:
     config = state.config
     guarded = KeyGuard(app, config.api_key, config.admin_api_key, is_private=config.is_private)
     paths = frozenset(path for _, path, _ in ROUTES if "{" not in path)
-    return AnswerCounter(HeaderLimit(guarded), state.metrics, paths)
+    return AnswerCounter(MessageIds(HeaderLimit(guarded)), state.metrics, paths)
 
 
 async def _answer_nobody(request: Request, error: Exception) -> Response:

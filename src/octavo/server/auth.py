@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from octavo.server.error_shapes import shaped
 from octavo.server.errors import error_body
 from octavo.server.paths import path_of
 from octavo.server.sse import send_json
@@ -45,21 +46,31 @@ class KeyGuard:
         if scope["type"] != "http" or path_of(scope) in OPEN_PATHS:
             await self._app(scope, receive, send)
             return
-        digest = _digest(_given_key(scope))
-        is_admin = _matches(digest, self._admin_digests)
-        is_known = _matches(digest, self._digests) or is_admin
+        digest, is_known, is_admin = self._judge(scope)
         is_for_admins = path_of(scope) in ADMIN_PATHS
         asks = bool(self._digests or (is_for_admins and self._admin_digests))
         if asks and not is_known:
-            body = error_body(401, "a valid key is needed: send 'Authorization: Bearer KEY'")
+            message = "a valid key is needed: send 'Authorization: Bearer KEY' or 'X-Api-Key: KEY'"
+            body = shaped(scope, 401, error_body(401, message))
             await send_json(send, 401, body, headers=[(b"www-authenticate", b"Bearer")])
             return
         if is_for_admins and not is_admin and (asks or not self._is_private):
-            await send_json(send, 403, error_body(403, _NOT_FOR_ALL))
+            await send_json(send, 403, shaped(scope, 403, error_body(403, _NOT_FOR_ALL)))
             return
         if self._digests and is_known:
             scope.setdefault("state", {})["tenant"] = digest.hex()[:16]
         await self._app(scope, receive, send)
+
+    def _judge(self, scope: Scope) -> tuple[bytes, bool, bool]:
+        """(digest of the best key that was sent, whether it is known, whether an admin's)."""
+        best = (b"", False, False)
+        for key in _given_keys(scope):
+            digest = _digest(key)
+            is_admin = _matches(digest, self._admin_digests)
+            is_known = _matches(digest, self._digests) or is_admin
+            if (is_admin, is_known) > (best[2], best[1]) or not best[0]:
+                best = digest, is_known, is_admin
+        return best
 
 
 _NOT_FOR_ALL = (
@@ -67,13 +78,16 @@ _NOT_FOR_ALL = (
 )
 
 
-def _given_key(scope: Scope) -> bytes:
-    given: bytes = b""
+def _given_keys(scope: Scope) -> tuple[bytes, bytes]:
+    """The key of OpenAI's header, and that of Anthropic's; empty where there is none."""
+    bearer = other = b""
     for name, value in scope["headers"]:
         if name == b"authorization":
             scheme, _, key = value.partition(b" ")
-            given = key if scheme.lower() == b"bearer" else b""
-    return given
+            bearer = key if scheme.lower() == b"bearer" else b""
+        elif name == b"x-api-key":
+            other = value
+    return bearer, other
 
 
 def _matches(digest: bytes, known: Iterable[bytes]) -> bool:

@@ -16,6 +16,7 @@ from octavo.errors import InvalidRequestError
 from octavo.server.errors import PayloadTooLargeError, UnsupportedMediaTypeError
 
 S = TypeVar("S", bound=msgspec.Struct)
+LONGEST_NAME = 100  # characters of an unknown field that an error repeats
 _PLACE = re.compile(r"^(?P<what>.*?) - at `(?:key in )?\$\.?(?P<path>[^`]*)`$", re.DOTALL)
 
 
@@ -67,6 +68,11 @@ def _located(error: msgspec.ValidationError) -> InvalidRequestError:
     """msgspec's error in our words: which field, and what would be right."""
     text = str(error)
     found = _PLACE.match(text)
+    unknown = re.search(r"contains unknown field `([^`]*)`", text)
+    if unknown is not None:
+        place = f"{found['path']}." if found is not None and found["path"] else ""
+        name = place + unknown[1][:LONGEST_NAME]
+        return InvalidRequestError(f"{name} is not supported by this server", param=name)
     if found is None:
         missing = re.search(r"missing required field `(\w+)`", text)
         if missing is not None:

@@ -13,6 +13,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from octavo.errors import (
     ConfigError,
@@ -22,6 +23,7 @@ from octavo.errors import (
     ModelNotFoundError,
     OverloadedError,
 )
+from octavo.server.error_shapes import shaped
 
 logger = logging.getLogger(__name__)
 MAX_MESSAGE_CHARACTERS = 2000  # an error must never echo a whole body
@@ -108,8 +110,9 @@ def body_of(error: BaseException) -> dict[str, Any]:
     return error_body(status, str(error), param)
 
 
-def response_of(error: BaseException) -> Response:
-    """The whole answer to an exception."""
+def response_of(error: BaseException, scope: Scope) -> Response:
+    """The whole answer to an exception, in the shape of the path that was asked."""
+    status = status_of(error)
     headers = {}
     if isinstance(error, OverloadedError) and error.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
@@ -118,8 +121,8 @@ def response_of(error: BaseException) -> Response:
     if isinstance(error, HTTPException) and error.headers:
         headers.update(error.headers)
     return Response(
-        msgspec.json.encode(body_of(error)),
-        status_code=status_of(error),
+        msgspec.json.encode(shaped(scope, status, body_of(error))),
+        status_code=status,
         headers=headers,
         media_type="application/json",
     )
@@ -127,4 +130,4 @@ def response_of(error: BaseException) -> Response:
 
 async def answer_error(request: Request, error: Exception) -> Response:
     """Starlette's hook for exceptions."""
-    return response_of(error)
+    return response_of(error, request.scope)

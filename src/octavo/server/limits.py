@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from octavo.server.error_shapes import shaped
 from octavo.server.errors import error_body
 from octavo.server.sse import send_json
 
@@ -26,6 +27,6 @@ class HeaderLimit:
                     f"{len(headers)} headers of {size} bytes, "
                     f"at most {MAX_HEADERS} of {MAX_HEADER_BYTES} bytes"
                 )
-                await send_json(send, 431, error_body(431, message))
+                await send_json(send, 431, shaped(scope, 431, error_body(431, message)))
                 return
         await self._app(scope, receive, send)

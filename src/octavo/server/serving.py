@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,9 +24,20 @@ from octavo.server.errors import body_of
 from octavo.server.generation import Generation
 from octavo.server.schemas.envelope import Usage
 from octavo.server.schemas.sampling import SamplingFields, StreamOptions
-from octavo.server.sse import DONE, EventStream, event
+from octavo.server.sse import DONE, EVENTS, ByteStream, event
 from octavo.server.state import ServerState
 from octavo.text.tokenizer import Tokenizer
+
+
+class SentAnswer(Protocol):
+    """What `respond` sends, in whatever shape."""
+
+    @property
+    def generation(self) -> Generation: ...
+    @property
+    def streams(self) -> bool: ...
+    async def whole(self) -> dict[str, Any]: ...
+    def chunks(self) -> AsyncGenerator[bytes, None]: ...
 
 
 class Answer(ABC):
@@ -35,8 +46,8 @@ class Answer(ABC):
     def __init__(
         self, generation: Generation, body: SamplingFields, model: str, *, kind: str
     ) -> None:
-        self.generation = generation
-        self.streams = bool(body.stream)
+        self._generation = generation
+        self._streams = bool(body.stream)
         self._model = model
         self._kind = kind
         self._created = int(time.time())
@@ -45,6 +56,14 @@ class Answer(ABC):
         self._shows_usage = bool(self._options.include_usage) or config.enable_force_include_usage
         self._shows_metrics = config.enable_per_request_metrics
         self._num_unfinished = len(generation.prompts)
+
+    @property
+    def generation(self) -> Generation:
+        return self._generation
+
+    @property
+    def streams(self) -> bool:
+        return self._streams
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -158,7 +177,9 @@ def tenant_of(request: Request) -> str:
     return tenant if isinstance(tenant, str) else ""
 
 
-async def respond(request: Request, answer: Answer) -> Response | ASGIApp:
+async def respond(
+    request: Request, answer: SentAnswer, *, stream_type: str = EVENTS
+) -> Response | ASGIApp:
     """Send the answer whole, or begin to stream it once its first chunk is there."""
     state = answer.generation.state
     headers = {}
@@ -171,7 +192,7 @@ async def respond(request: Request, answer: Answer) -> Response | ASGIApp:
         return json_response(body, headers=headers)
     chunks = _counted(state, answer.chunks())
     first = await until_disconnect(request.receive, anext(chunks))
-    return EventStream(first, chunks, headers)
+    return ByteStream(first, chunks, headers, media_type=stream_type)
 
 
 async def _counted(

@@ -14,12 +14,18 @@ from starlette.types import Receive, Scope, Send
 from octavo.server.disconnect import ClientGoneError, until_disconnect
 
 Headers = Sequence[tuple[bytes, bytes]]
+EVENTS = "text/event-stream; charset=utf-8"
 DONE = b"data: [DONE]\n\n"
 
 
 def event(data: bytes) -> bytes:
     """One event."""
     return b"data: " + data + b"\n\n"
+
+
+def named_event(name: str, data: bytes) -> bytes:
+    """One event with a name of its own."""
+    return b"event: " + name.encode() + b"\n" + event(data)
 
 
 async def send_json(send: Send, status: int, content: object, headers: Headers = ()) -> None:
@@ -34,7 +40,7 @@ async def send_json(send: Send, status: int, content: object, headers: Headers =
     await send({"type": "http.response.body", "body": body})
 
 
-class EventStream:
+class ByteStream:
     """An ASGI answer that sends the byte chunks of an iterator, and closes it whatever happens.
 
     The caller has taken the `first` chunk already, so that errors before it become a plain error
@@ -42,15 +48,21 @@ class EventStream:
     """
 
     def __init__(
-        self, first: bytes, rest: AsyncGenerator[bytes, None], headers: dict[str, str] | None = None
+        self,
+        first: bytes,
+        rest: AsyncGenerator[bytes, None],
+        headers: dict[str, str] | None = None,
+        *,
+        media_type: str = EVENTS,
     ) -> None:
         self._first = first
         self._rest = rest
         self._headers = headers or {}
+        self._media_type = media_type
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         head = [
-            (b"content-type", b"text/event-stream; charset=utf-8"),
+            (b"content-type", self._media_type.encode("latin-1")),
             (b"cache-control", b"no-cache"),
             (b"x-accel-buffering", b"no"),
         ]

@@ -11,18 +11,14 @@ from starlette.types import ASGIApp
 from octavo.outputs import CompletionOutput, RequestOutput
 from octavo.server.bodies import read_json
 from octavo.server.chat_choices import ChatChoices
-from octavo.server.chat_format import AnswerFormat, answer_format
-from octavo.server.chat_prompt import chat_prompt
+from octavo.server.chat_run import prepare_chat
 from octavo.server.chunks import ChunkWriter
-from octavo.server.field_names import errors_name
 from octavo.server.generation import Generation
 from octavo.server.logprobs import chat_logprobs, prompt_logprobs
 from octavo.server.routes.health import state_of
-from octavo.server.schemas.chat import ChatCompletionRequest, check_chat, limit_of
-from octavo.server.schemas.sampling import beam_of, check_served, sampling_params
+from octavo.server.schemas.chat import ChatCompletionRequest
 from octavo.server.serving import Answer, respond, tenant_of
-from octavo.server.state import ServerState, new_id, prompt_of
-from octavo.server.truncation import cut_prompt
+from octavo.server.state import new_id
 
 ROLE = "assistant"
 
@@ -33,10 +29,9 @@ async def create_chat_completion(request: Request) -> Response | ASGIApp:
     body = await read_json(request, ChatCompletionRequest, state.config.max_body_bytes)
     state.require_ready()
     model = state.require_model(body.model)
-    check_served(body)
-    check_chat(body)
-    answer = await _ChatAnswer.of(state, body, model, tenant_of(request))
-    return await respond(request, answer)
+    answer_id = new_id("chatcmpl", body.request_id)
+    run = await prepare_chat(state, body, answer_id=answer_id, tenant=tenant_of(request))
+    return await respond(request, _ChatAnswer(run.generation, body, model, run.choices))
 
 
 class _ChatAnswer(Answer):
@@ -54,54 +49,6 @@ class _ChatAnswer(Answer):
         self._body = body
         self._choices = choices
         self._num_best = body.top_logprobs or 0
-
-    @classmethod
-    async def of(
-        cls, state: ServerState, body: ChatCompletionRequest, model: str, tenant: str
-    ) -> _ChatAnswer:
-        """Check, render and tokenise; nothing is started yet."""
-        answer = answer_format(state.format, body, state.config)
-        names = _names_in(body, answer)
-        with errors_name(names):
-            params = sampling_params(
-                body,
-                defaults=state.defaults,
-                max_tokens=limit_of(body),
-                logprobs=(body.top_logprobs or 0) if body.logprobs else None,
-                form=answer.form,
-            )
-        text = await chat_prompt(
-            state,
-            body,
-            effort=body.reasoning_effort,
-            shows_tools=answer.choice.kind != "none"
-            or not state.config.exclude_tools_when_tool_choice_none,
-        )
-        answer = answer.for_prompt(text)
-        thinking = None
-        if answer.form is not None or body.thinking_token_budget not in (None, -1):
-            answer, thinking = answer.with_thinking(state.tokenizer, body.thinking_token_budget)
-        if body.truncate_prompt_tokens is None:
-            state.loaded.intake.check_text_length(text, "messages")
-        adds_specials = bool(body.add_special_tokens)
-        with errors_name(names):
-            ids = await state.tokenise(text, add_special_tokens=adds_specials)
-        ids, _ = cut_prompt(ids, body.truncate_prompt_tokens, state.loaded.max_model_len)
-        choices = ChatChoices(answer, params, state.tokenizer)
-        generation = Generation(
-            state,
-            new_id("chatcmpl", body.request_id),
-            [prompt_of(ids, None, body.cache_salt)],
-            params,
-            priority=body.priority or 0,
-            timeout=body.timeout,
-            tenant=tenant,
-            beam=beam_of(body),
-            thinking=thinking,
-            has_own_limit=limit_of(body) is not None,
-            names=names,
-        )
-        return cls(generation, body, model, choices)
 
     def choice(
         self, number: int, output: RequestOutput, choice: CompletionOutput
@@ -161,16 +108,3 @@ class _ChatAnswer(Answer):
         if not self._body.logprobs or choice.logprobs is None:
             return None
         return chat_logprobs(self.tokenizer, choice.logprobs.raw, self._num_best)
-
-
-def _names_in(body: ChatCompletionRequest, answer: AnswerFormat) -> dict[str, str]:
-    """What the engine calls it -> what this chat calls it."""
-    names = {
-        "prompt": "messages",
-        "logprobs": "top_logprobs",
-        "beam_width": "n",
-        "structured_outputs": answer.form_field,
-    }
-    if body.max_completion_tokens is not None:
-        names["max_tokens"] = "max_completion_tokens"
-    return names

@@ -1,0 +1,126 @@
+"""A checked chat -> its generation and the splitter of its choices: what every chat API shares.
+
+Owns the order: what the answer is held to, sampling, rendering, tokens, the generation. Does not
+know how an answer looks; each API converts its own body to a ChatCompletionRequest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from octavo.chat.stream import ChatPart
+from octavo.outputs import CompletionOutput
+from octavo.server.chat_choices import ChatChoices
+from octavo.server.chat_format import AnswerFormat, answer_format
+from octavo.server.chat_prompt import chat_prompt
+from octavo.server.field_names import errors_name
+from octavo.server.generation import Generation
+from octavo.server.schemas.chat import ChatCompletionRequest, check_chat, limit_of
+from octavo.server.schemas.sampling import beam_of, check_served, sampling_params
+from octavo.server.state import ServerState, prompt_of
+from octavo.server.truncation import cut_prompt
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRun:
+    """Everything that a chat's answer is made of; nothing is started yet."""
+
+    generation: Generation
+    choices: ChatChoices
+
+    def part_of(self, choice: CompletionOutput) -> ChatPart:
+        """What the new text of a choice brought."""
+        if self.choices.splits:
+            return self.choices.part_of(choice)
+        return ChatPart(content=choice.text)
+
+
+async def prepare_chat(
+    state: ServerState,
+    body: ChatCompletionRequest,
+    *,
+    answer_id: str,
+    tenant: str,
+    names: Mapping[str, str] | None = None,
+) -> ChatRun:
+    """Check, render and tokenise a chat.
+
+    `names`: what a chat calls it -> what this API calls it, for errors. The words of a template
+    stay as they are. Raises InvalidRequestError that names the field.
+    """
+    words = dict(names or {})
+    with errors_name(words):
+        check_served(body)
+        check_chat(body)
+        answer = answer_format(state.format, body, state.config)
+    inner = _names_in(body, answer)
+    inner = words | {engine: words.get(chat, chat) for engine, chat in inner.items()}
+    with errors_name(inner):
+        params = sampling_params(
+            body,
+            defaults=state.defaults,
+            max_tokens=limit_of(body),
+            logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+            form=answer.form,
+        )
+    text = await rendered_chat(state, body, answer)
+    answer = answer.for_prompt(text)
+    thinking = None
+    if answer.form is not None or body.thinking_token_budget not in (None, -1):
+        with errors_name(words):
+            answer, thinking = answer.with_thinking(state.tokenizer, body.thinking_token_budget)
+    ids = await chat_token_ids(state, body, text, inner)
+    choices = ChatChoices(answer, params, state.tokenizer)
+    generation = Generation(
+        state,
+        answer_id,
+        [prompt_of(ids, None, body.cache_salt)],
+        params,
+        priority=body.priority or 0,
+        timeout=body.timeout,
+        tenant=tenant,
+        beam=beam_of(body),
+        thinking=thinking,
+        has_own_limit=limit_of(body) is not None,
+        names=inner,
+    )
+    return ChatRun(generation, choices)
+
+
+async def rendered_chat(
+    state: ServerState, body: ChatCompletionRequest, answer: AnswerFormat
+) -> str:
+    """The prompt's text."""
+    return await chat_prompt(
+        state,
+        body,
+        effort=body.reasoning_effort,
+        shows_tools=answer.choice.kind != "none"
+        or not state.config.exclude_tools_when_tool_choice_none,
+    )
+
+
+async def chat_token_ids(
+    state: ServerState, body: ChatCompletionRequest, text: str, names: Mapping[str, str]
+) -> list[int]:
+    """The prompt's tokens, cut where the request says so."""
+    if body.truncate_prompt_tokens is None:
+        state.loaded.intake.check_text_length(text, names.get("prompt", "messages"))
+    with errors_name(names):
+        ids = await state.tokenise(text, add_special_tokens=bool(body.add_special_tokens))
+    ids, _ = cut_prompt(ids, body.truncate_prompt_tokens, state.loaded.max_model_len)
+    return ids
+
+
+def _names_in(body: ChatCompletionRequest, answer: AnswerFormat) -> dict[str, str]:
+    """What the engine calls it -> what this chat calls it."""
+    names = {
+        "prompt": "messages",
+        "logprobs": "top_logprobs",
+        "beam_width": "n",
+        "structured_outputs": answer.form_field,
+    }
+    if body.max_completion_tokens is not None:
+        names["max_tokens"] = "max_completion_tokens"
+    return names

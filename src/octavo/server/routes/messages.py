@@ -1,0 +1,50 @@
+"""POST /v1/messages and /v1/messages/count_tokens: Anthropic's API."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from octavo.server.bodies import json_response, read_json
+from octavo.server.chat_format import answer_format
+from octavo.server.chat_run import chat_token_ids, prepare_chat, rendered_chat
+from octavo.server.dialects.anthropic import NAMES, chat_of
+from octavo.server.dialects.anthropic_answer import MessageAnswer
+from octavo.server.field_names import errors_name
+from octavo.server.routes.health import state_of
+from octavo.server.schemas.chat import check_chat
+from octavo.server.schemas.messages import MessagesPrompt, MessagesRequest, TokenCount
+from octavo.server.serving import respond, tenant_of
+from octavo.server.state import new_id
+
+
+async def create_message(request: Request) -> Response | ASGIApp:
+    """Write the next message of a conversation."""
+    state = state_of(request)
+    body = await read_json(request, MessagesRequest, state.config.max_body_bytes)
+    state.require_ready()
+    model = state.require_model(body.model)
+    run = await prepare_chat(
+        state,
+        chat_of(state, body),
+        answer_id=new_id("msg", None).replace("-", "_"),
+        tenant=tenant_of(request),
+        names=NAMES,
+    )
+    return await respond(request, MessageAnswer(run, model, streams=bool(body.stream)))
+
+
+async def count_tokens(request: Request) -> Response:
+    """Tokens of a prompt, as the same message would have them."""
+    state = state_of(request)
+    body = await read_json(request, MessagesPrompt, state.config.max_body_bytes)
+    state.require_ready()
+    state.require_model(body.model)
+    chat = chat_of(state, body)
+    with errors_name(NAMES):
+        check_chat(chat)
+        answer = answer_format(state.format, chat, state.config)
+    text = await rendered_chat(state, chat, answer)
+    tokens = await chat_token_ids(state, chat, text, {"prompt": "messages"})
+    return json_response(TokenCount(input_tokens=len(tokens)))
