@@ -289,7 +289,9 @@ void bind_program(nb::module_& module) {
   nb::enum_<Activation>(module, "Activation")
       .value("SILU", Activation::Silu)
       .value("GELU_TANH", Activation::GeluTanh)
-      .value("GELU", Activation::Gelu);
+      .value("GELU", Activation::Gelu)
+      .value("RELU", Activation::Relu)
+      .value("SQUARED_RELU", Activation::SquaredRelu);
   nb::class_<View>(module, "View")
       .def(nb::init<int64_t, int64_t, int64_t>(), "offset"_a, "stride"_a, "width"_a)
       .def_ro("offset", &View::offset)
@@ -299,8 +301,11 @@ void bind_program(nb::module_& module) {
       .def(nb::init<std::shared_ptr<const Weights>, int64_t, int64_t, int64_t>(), "weights"_a,
            "arena_floats"_a, "max_tokens"_a, "wanted_rows"_a)
       .def("embed", &Program::embed, "rows"_a, "barrier"_a, "table"_a, "scale"_a, "out"_a)
+      .def("embed_positions", &Program::embed_positions, "rows"_a, "barrier"_a, "table"_a, "out"_a)
       .def("linear", &Program::linear, "rows"_a, "barrier"_a, "matrix"_a, "x"_a, "out"_a)
       .def("norm", &Program::norm, "rows"_a, "barrier"_a, "weight"_a, "eps"_a, "x"_a, "out"_a)
+      .def("layer_norm", &Program::layer_norm, "rows"_a, "barrier"_a, "weight"_a, "bias"_a, "eps"_a,
+           "x"_a, "out"_a)
       .def("rope_table", &Program::rope_table, "rows"_a, "barrier"_a, "inv_freq"_a, "factor"_a,
            "out"_a)
       .def("rotary", &Program::rotary, "rows"_a, "barrier"_a, "x"_a, "table"_a, "head_dim"_a,

@@ -14,6 +14,16 @@ int64_t round_to_line(int64_t floats) {
   return (floats + kLineFloats - 1) / kLineFloats * kLineFloats;
 }
 
+void check_positions(const Program& program, const StepLimits& limits) {
+  for (const Op& op : program.token_ops()) {
+    const EmbedOp* embed = std::get_if<EmbedOp>(&op.body);
+    if (embed == nullptr || !embed->by_position) continue;
+    if (embed->table->rows < limits.max_len) {
+      throw std::invalid_argument("the table of positions is shorter than the longest sequence");
+    }
+  }
+}
+
 // Scratch of one thread: the most that any linear operation of the program asks for.
 int64_t scratch_floats(const Program& program, const KernelTable& kernels) {
   int64_t floats = 0;
@@ -69,6 +79,7 @@ Forward::Forward(std::shared_ptr<const Program> program, const KernelTable& kern
       threads_(std::move(threads)),
       kv_(std::move(kv)),
       scratch_floats_(scratch_floats(*program_, kernels)) {
+  check_positions(*program_, limits);
   const std::vector<KvShape>& needed = program_->kv_shapes();
   for (size_t layer = 0; layer < needed.size(); ++layer) {
     if (needed[layer].num_kv_heads == 0) continue;
@@ -116,7 +127,7 @@ void Forward::execute(const EmbedOp& op, const Context& context) {
   args.panel_bytes = part.panel_bytes;
   args.rows = part.rows;
   args.cols = op.table->cols;
-  args.token_ids = context.batch.token_ids;
+  args.ids = op.by_position ? context.batch.positions : context.batch.token_ids;
   args.scale = op.scale;
   args.out = at(op.out);
   args.out_stride = op.out.stride;
@@ -299,6 +310,22 @@ void Forward::execute(const WantedRowsOp& op, const Context& context) {
     std::memcpy(at(op.out) + row * op.out.stride, from,
                 static_cast<size_t>(op.out.width) * sizeof(float));
   }
+}
+
+void Forward::execute(const LayerNormOp& op, const Context& context) {
+  const Share rows = own_rows(context);
+  LayerNormArgs args{};
+  args.x = at(op.x);
+  args.x_stride = op.x.stride;
+  args.out = at(op.out);
+  args.out_stride = op.out.stride;
+  args.weight = op.weight ? op.weight->data() : nullptr;
+  args.bias = op.bias ? op.bias->data() : nullptr;
+  args.size = op.x.width;
+  args.eps = op.eps;
+  args.begin = rows.begin;
+  args.end = rows.end;
+  kernels_.layer_norm(args);
 }
 
 }  // namespace octavo

@@ -75,6 +75,7 @@ class Forward {
   void execute(const ScaleOp& op, const Context& context);
   void execute(const SoftCapOp& op, const Context& context);
   void execute(const WantedRowsOp& op, const Context& context);
+  void execute(const LayerNormOp& op, const Context& context);
 
   float* at(const View& view) { return arena_.floats() + view.offset; }
   Share own_rows(const Context& context) const {

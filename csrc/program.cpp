@@ -42,11 +42,20 @@ void Program::elementwise(const View& x, const View& out, Rows rows) const {
 }
 
 void Program::embed(Rows rows, bool barrier, int32_t table, float scale, View out) {
+  append_embed(rows, barrier, table, false, scale, out);
+}
+
+void Program::embed_positions(Rows rows, bool barrier, int32_t table, View out) {
+  append_embed(rows, barrier, table, true, 1.0f, out);
+}
+
+void Program::append_embed(Rows rows, bool barrier, int32_t table, bool by_position, float scale,
+                           View out) {
   const Matrix& matrix = weights_->matrix(table);
   check_view(out, rows);
-  require(rows == Rows::Tokens, "token ids belong to rows of tokens");
+  require(rows == Rows::Tokens, "ids and positions belong to rows of tokens");
   require(matrix.parts.size() == 1 && matrix.cols == out.width, "embed: table and output differ");
-  append(rows, barrier, EmbedOp{&matrix, scale, out});
+  append(rows, barrier, EmbedOp{&matrix, by_position, scale, out});
 }
 
 void Program::linear(Rows rows, bool barrier, int32_t matrix_id, View x, View out) {
@@ -63,6 +72,18 @@ void Program::norm(Rows rows, bool barrier, int32_t weight_id, float eps, View x
   require(!weight.empty() && x.width % static_cast<int64_t>(weight.size()) == 0,
           "norm: the width is no multiple of the weight's size");
   append(rows, barrier, NormOp{&weight, eps, x, out});
+}
+
+void Program::layer_norm(Rows rows, bool barrier, int32_t weight_id, int32_t bias_id, float eps, View x,
+                         View out) {
+  elementwise(x, out, rows);
+  const auto vector = [&](int32_t id) -> const std::vector<float>* {
+    if (id == kNone) return nullptr;
+    const std::vector<float>& values = weights_->vector(id);
+    require(static_cast<int64_t>(values.size()) == x.width, "layer_norm: weight and views differ");
+    return &values;
+  };
+  append(rows, barrier, LayerNormOp{vector(weight_id), vector(bias_id), eps, x, out});
 }
 
 void Program::rope_table(Rows rows, bool barrier, std::vector<float> inv_freq, float factor,

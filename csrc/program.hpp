@@ -29,6 +29,7 @@ struct View {
 
 struct EmbedOp {
   const Matrix* table;
+  bool by_position;  // a row for each token's position instead of its id
   float scale;
   View out;
 };
@@ -40,6 +41,13 @@ struct LinearOp {
 
 struct NormOp {  // rms_norm: one group; head_norm: one group per head
   const std::vector<float>* weight;
+  float eps;
+  View x, out;
+};
+
+struct LayerNormOp {
+  const std::vector<float>* weight;  // or null: ones
+  const std::vector<float>* bias;    // or null: zeros
   float eps;
   View x, out;
 };
@@ -92,7 +100,8 @@ struct WantedRowsOp {  // from rows of tokens to wanted rows
 };
 
 using OpBody = std::variant<EmbedOp, LinearOp, NormOp, RopeTableOp, RotaryOp, AttentionOp, GatedOp,
-                            ActivationOp, AddOp, ScaleOp, SoftCapOp, WantedRowsOp>;
+                            ActivationOp, AddOp, ScaleOp, SoftCapOp, WantedRowsOp,
+                            LayerNormOp>;
 
 struct Op {
   OpBody body;
@@ -102,6 +111,8 @@ struct Op {
 
 class Program {
  public:
+  static constexpr int32_t kNone = -1;  // in place of the id of a vector
+
   // arena_floats: size of the arena. max_tokens, wanted_rows: rows that a buffer of either kind holds.
   Program(std::shared_ptr<const Weights> weights, int64_t arena_floats, int64_t max_tokens,
           int64_t wanted_rows);
@@ -109,8 +120,11 @@ class Program {
   // Each throws std::invalid_argument when a view leaves the arena or a size does not fit.
   // Matrices and vectors are ids of the weights.
   void embed(Rows rows, bool barrier, int32_t table, float scale, View out);
+  void embed_positions(Rows rows, bool barrier, int32_t table, View out);
   void linear(Rows rows, bool barrier, int32_t matrix, View x, View out);
   void norm(Rows rows, bool barrier, int32_t weight, float eps, View x, View out);
+  // weight, bias: ids of vectors, or kNone.
+  void layer_norm(Rows rows, bool barrier, int32_t weight, int32_t bias, float eps, View x, View out);
   void rope_table(Rows rows, bool barrier, std::vector<float> inv_freq, float factor, View out);
   void rotary(Rows rows, bool barrier, View x, View table, int64_t head_dim, View out);
   void attention(Rows rows, bool barrier, AttentionOp op);
@@ -140,6 +154,7 @@ class Program {
 
  private:
   void append(Rows rows, bool barrier, OpBody body);
+  void append_embed(Rows rows, bool barrier, int32_t table, bool by_position, float scale, View out);
   void elementwise(const View& x, const View& out, Rows rows) const;
 
   std::shared_ptr<const Weights> weights_;

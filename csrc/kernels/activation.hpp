@@ -41,6 +41,23 @@ struct GeluFunction {
   }
 };
 
+// max(x, 0); a NaN stays one
+struct ReluFunction {
+  template <class V>
+  static OCTAVO_INLINE typename V::Floats apply(typename V::Floats x) {
+    return V::max(V::zero(), x);
+  }
+};
+
+// max(x, 0)^2 (So et al. 2021)
+struct SquaredReluFunction {
+  template <class V>
+  static OCTAVO_INLINE typename V::Floats apply(typename V::Floats x) {
+    const typename V::Floats positive = V::max(V::zero(), x);
+    return V::mul(positive, positive);
+  }
+};
+
 // Calls visit(Function{}) with the function that `activation` names.
 template <class V, class Visit>
 OCTAVO_INLINE void with_activation(Activation activation, Visit visit) {
@@ -48,6 +65,8 @@ OCTAVO_INLINE void with_activation(Activation activation, Visit visit) {
     case Activation::Silu: return visit(SiluFunction{});
     case Activation::GeluTanh: return visit(GeluTanhFunction{});
     case Activation::Gelu: return visit(GeluFunction{});
+    case Activation::Relu: return visit(ReluFunction{});
+    case Activation::SquaredRelu: return visit(SquaredReluFunction{});
   }
 }
 

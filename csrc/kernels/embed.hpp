@@ -50,7 +50,7 @@ void embed_row(const uint8_t* panel, int64_t lane, int64_t cols, float scale, fl
 template <class V, WeightType type>
 void embed_of_type(const EmbedArgs& args) {
   for (int64_t t = args.begin; t < args.end; ++t) {
-    const int64_t row = args.token_ids[t];
+    const int64_t row = args.ids[t];
     const uint8_t* panel = args.panels + row / kPanelRows * args.panel_bytes;
     embed_row<V, Unpack<V, type>>(panel, row % kPanelRows, args.cols, args.scale,
                                   args.out + t * args.out_stride);

@@ -23,6 +23,7 @@ constexpr KernelTable make_table() {
   table.embed = &embed<V>;
   table.linear_scratch_floats = &linear_scratch_floats<V>;
   table.norm = &norm<V>;
+  table.layer_norm = &layer_norm<V>;
   table.rope_table = &rope_table<V>;
   table.rotary = &rotary<V>;
   table.gated = &gated<V>;

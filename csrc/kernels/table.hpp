@@ -33,13 +33,13 @@ struct LinearArgs {
   float* scratch;         // linear_scratch_floats(cols) floats of this thread
 };
 
-// out[t] = dequantised row token_ids[t] of the packed matrix, times scale   for tokens [begin, end)
+// out[t] = dequantised row ids[t] of the packed matrix, times scale   for tokens [begin, end)
 struct EmbedArgs {
   WeightType type;
   const uint8_t* panels;
   int64_t panel_bytes;
   int64_t rows, cols;
-  const int32_t* token_ids;
+  const int32_t* ids;  // token ids, or positions
   float scale;
   float* out;
   int64_t out_stride;
@@ -55,6 +55,19 @@ struct NormArgs {
   int64_t out_stride;
   const float* weight;  // [size]
   int64_t groups, size;
+  float eps;
+  int64_t begin, end;
+};
+
+// For rows [begin, end): out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias.
+struct LayerNormArgs {
+  const float* x;
+  int64_t x_stride;
+  float* out;
+  int64_t out_stride;
+  const float* weight;  // [size] or null: ones
+  const float* bias;    // [size] or null: zeros
+  int64_t size;
   float eps;
   int64_t begin, end;
 };
@@ -147,6 +160,7 @@ struct KernelTable {
   int64_t (*linear_scratch_floats)(int64_t cols);
 
   void (*norm)(const NormArgs&);
+  void (*layer_norm)(const LayerNormArgs&);
   void (*rope_table)(const RopeTableArgs&);
   void (*rotary)(const RotaryArgs&);
   void (*gated)(const GatedArgs&);

@@ -45,6 +45,7 @@ KernelTable kernel_table() {
   KernelTable table{};
   table.name = V::kName;
   table.norm = norm<V>;
+  table.layer_norm = layer_norm<V>;
   table.rope_table = rope_table<V>;
   table.rotary = rotary<V>;
   table.gated = gated<V>;

@@ -196,6 +196,33 @@ void check_norm(const KernelTable& kernels) {
   }
 }
 
+void check_layer_norm(const KernelTable& kernels) {
+  Random random(6);
+  for (int64_t size = 1; size < 900; size += size < 80 ? 1 : 67) {
+    const Rows x(random, 3, size);
+    const std::vector<float> weight = random.normals(size), bias = random.normals(size);
+    Rows out(random, 3, size);
+    const Rows before = out;
+    kernels.layer_norm({x.values.data(), x.stride, out.values.data(), out.stride, weight.data(),
+                        bias.data(), size, 1e-3f, 1, 3});
+    check_untouched("layer_norm", before, out, 1, 3);
+    for (int64_t row = 1; row < 3; ++row) {
+      double mean = 0.0, variance = 0.0;
+      for (int64_t i = 0; i < size; ++i) mean += double(x.at(row, i)) / double(size);
+      for (int64_t i = 0; i < size; ++i) {
+        variance += std::pow(double(x.at(row, i)) - mean, 2) / double(size);
+      }
+      for (int64_t i = 0; i < size; ++i) {
+        const double normalised = (x.at(row, i) - mean) / std::sqrt(variance + 1e-3f);
+        const size_t column = static_cast<size_t>(i);
+        const double error = std::abs(out.at(row, i) - (normalised * weight[column] + bias[column]));
+        check(error < 1e-5, "%s layer_norm of %ld: error %g", kernels.name, static_cast<long>(size),
+              error);
+      }
+    }
+  }
+}
+
 void check_rotary(const KernelTable& kernels) {
   Random random(3);
   for (const int64_t rotary_dim : {2, 6, 16, 20, 32, 64, 256}) {
@@ -280,7 +307,8 @@ void check_same_bits(const std::vector<KernelTable>& tables) {
   std::vector<std::vector<float>> results;
   for (const KernelTable& kernels : tables) {
     std::vector<float> all;
-    for (const Activation activation : {Activation::Silu, Activation::GeluTanh, Activation::Gelu}) {
+    for (const Activation activation : {Activation::Silu, Activation::GeluTanh, Activation::Gelu,
+                                        Activation::Relu, Activation::SquaredRelu}) {
       std::vector<float> out(static_cast<size_t>(5 * size));
       kernels.gated({x.values.data(), x.stride, out.data(), size, size, activation, 0, 5});
       all.insert(all.end(), out.begin(), out.end());
@@ -288,6 +316,9 @@ void check_same_bits(const std::vector<KernelTable>& tables) {
     std::vector<float> out(static_cast<size_t>(5 * size));
     kernels.norm(
         {x.values.data(), x.stride, out.data(), size, weight.data(), 1, size, 1e-6f, 0, 5});
+    all.insert(all.end(), out.begin(), out.end());
+    kernels.layer_norm({x.values.data(), x.stride, out.data(), size, weight.data(), weight.data(), size,
+                        1e-6f, 0, 5});
     all.insert(all.end(), out.begin(), out.end());
     float max;
     double sum;
@@ -312,6 +343,7 @@ int main() {
     std::printf("%s\n", kernels.name);
     run("element-wise kernels", [&] { check_elements(kernels); });
     run("norm", [&] { check_norm(kernels); });
+    run("layer norm", [&] { check_layer_norm(kernels); });
     run("rope table and rotary", [&] { check_rotary(kernels); });
     run("log_sum_exp", [&] { check_log_sum_exp(kernels); });
   }

@@ -109,6 +109,8 @@ class Activation(Enum):
     SILU = 0
     GELU_TANH = 1
     GELU = 2
+    RELU = 3
+    SQUARED_RELU = 4
 
 class View:
     """Some columns of a buffer: row r starts at float `offset + r * stride` of the arena."""
@@ -131,10 +133,16 @@ class Program:
         self, weights: Weights, arena_floats: int, max_tokens: int, wanted_rows: int
     ) -> None: ...
     def embed(self, rows: Rows, barrier: bool, table: int, scale: float, out: View) -> None: ...
+    def embed_positions(self, rows: Rows, barrier: bool, table: int, out: View) -> None: ...
     def linear(self, rows: Rows, barrier: bool, matrix: int, x: View, out: View) -> None: ...
     def norm(
         self, rows: Rows, barrier: bool, weight: int, eps: float, x: View, out: View
     ) -> None: ...
+    def layer_norm(
+        self, rows: Rows, barrier: bool, weight: int, bias: int, eps: float, x: View, out: View
+    ) -> None:
+        """`weight` and `bias` are ids of vectors, -1 for none."""
+
     def rope_table(
         self, rows: Rows, barrier: bool, inv_freq: Sequence[float], factor: float, out: View
     ) -> None: ...

@@ -158,7 +158,7 @@ def test_a_kept_block_comes_back_after_a_restart_bit_for_bit(backend: str, tmp_p
     "other",
     [
         RandomCheckpoint(seed=2),
-        RandomCheckpoint(tiny_facts(rms_norm_eps=1e-6)),
+        RandomCheckpoint(tiny_facts(norm_eps=1e-6)),
         RandomCheckpoint(tiny_facts(sliding_windows=(9, 0))),
     ],
     ids=["weights", "arithmetic", "windows"],

@@ -85,7 +85,7 @@ FINGERPRINT: dict[str, Any] = {
 @pytest.mark.parametrize(
     "change",
     [
-        {"facts": tiny_facts(rms_norm_eps=1e-6)},
+        {"facts": tiny_facts(norm_eps=1e-6)},
         {"facts": tiny_facts(sliding_windows=(0, 9))},
         {"block_size": 32},
         {"kv_type": "F32"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -10,6 +10,7 @@ import torch
 from gguf import GGMLQuantizationType as GgmlType
 
 from octavo.runner.native_runner import NativeRunner
+from octavo.weights.gguf_checkpoint import GgufCheckpoint
 from tests.models.conftest import BACKENDS, TinyModel, TinyModels
 from tests.support.step_driver import (
     RunnerSizes,
@@ -50,6 +51,28 @@ GGUF_TYPES: list[tuple[str, str, ChooseType]] = [
     ("qwen3", "Q5_1", all_of(GgmlType.Q5_1)),
     ("gemma3", "Q8_0", all_of(GgmlType.Q8_0)),
     ("gemma3_wide", "k-mix", k_quant_mix),
+    ("arcee", "Q8_0", all_of(GgmlType.Q8_0)),
+    ("cohere", "F16", all_of(GgmlType.F16)),
+    ("cohere2", "Q8_0", all_of(GgmlType.Q8_0)),
+    ("gemma", "BF16", all_of(GgmlType.BF16)),
+    ("gemma2", "Q8_0", all_of(GgmlType.Q8_0)),
+    ("glm4", "Q8_0", all_of(GgmlType.Q8_0)),
+    ("gpt2", "F32", all_of(GgmlType.F32)),
+    ("gpt_bigcode", "Q8_0", all_of(GgmlType.Q8_0)),
+    ("gpt_neox", "Q8_0", all_of(GgmlType.Q8_0)),
+    ("granite", "Q8_0", all_of(GgmlType.Q8_0)),
+    ("nemotron", "Q8_0", all_of(GgmlType.Q8_0)),
+    ("olmo", "F16", all_of(GgmlType.F16)),
+    ("olmo2", "Q8_0", all_of(GgmlType.Q8_0)),
+    ("olmo3", "F32", all_of(GgmlType.F32)),
+    ("phi", "Q8_0", all_of(GgmlType.Q8_0)),
+    ("phi3", "Q8_0", all_of(GgmlType.Q8_0)),
+    ("phi3_longrope", "F32", all_of(GgmlType.F32)),
+    ("seed_oss", "F16", all_of(GgmlType.F16)),
+    ("smollm3", "Q8_0", all_of(GgmlType.Q8_0)),
+    ("stablelm", "Q8_0", all_of(GgmlType.Q8_0)),
+    ("stablelm_parallel", "F32", all_of(GgmlType.F32)),
+    ("starcoder2_full", "Q8_0", all_of(GgmlType.Q8_0)),
 ]
 FILES: dict[str, tuple[str, str, ChooseType | None]] = {
     **{f"{case}-folder": (case, "folder", None) for case in CASES},
@@ -80,13 +103,22 @@ def running(
 
 
 @pytest.mark.parametrize("running", FILES, indirect=True)
-def test_logprobs_of_a_prompt_are_those_of_transformers_however_it_is_cut(running: Running) -> None:
+def test_logprobs_of_a_prompt_are_those_of_transformers_however_it_is_cut(
+    running: Running, backend: str, record_property: Callable[[str, object], None]
+) -> None:
     """In one go, in uneven chunks, token by token: the same numbers within float32's noise."""
+    differences = []
     for chunks in CHUNKS:
         ours = all_logprobs(running.driver, PROMPT, chunks, VOCAB_SIZE)
+        differences.append(float((running.model.logprobs - ours).abs().max()))
 
-        difference = (running.model.logprobs - ours).abs().max()
-        assert difference < LARGEST_DIFFERENCE, chunks
+        assert differences[-1] < LARGEST_DIFFERENCE, chunks
+
+    checkpoint = running.model.checkpoint  # for tools/model_table.py
+    record_property("architecture", checkpoint.facts.architecture)
+    record_property("file", "GGUF" if isinstance(checkpoint, GgufCheckpoint) else "folder")
+    record_property("backend", backend)
+    record_property("largest_difference", max(differences))
 
 
 @pytest.mark.parametrize("backend", ["native"], indirect=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from octavo.errors import UnsupportedModelError
@@ -16,6 +18,15 @@ def test_every_architecture_that_can_be_read_can_be_computed() -> None:
 
     assert set(ARCHITECTURES) == SUPPORTED_ARCHITECTURES | from_gguf
     assert all(callable(model_class(name)) for name in ARCHITECTURES)
+
+
+def test_every_architecture_has_a_line_in_the_table_of_measured_differences() -> None:
+    """And the table has no others, so that it promises what a test ran."""
+    page = Path(__file__).parents[2] / "docs" / "models.md"
+    rows = [line.split("|") for line in page.read_text(encoding="utf-8").splitlines()]
+    listed = {cells[1].strip() for cells in rows if len(cells) == 7 and "e-" in cells[2]}
+
+    assert set(ARCHITECTURES) == listed
 
 
 def test_an_unknown_architecture_is_refused_with_the_known_ones() -> None:

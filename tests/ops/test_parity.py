@@ -17,7 +17,7 @@ from tests.support.op_twins import OpTwins, plain_batch
 from tests.support.random_weights import random_view
 
 ISAS = _native.available_isas()
-ACTIVATIONS: list[Activation] = ["silu", "gelu_tanh", "gelu"]
+ACTIVATIONS: list[Activation] = ["silu", "gelu_tanh", "gelu", "relu", "relu2"]
 NUM_TOKENS = [1, 2, 3, 5, 8, 19]
 
 pytestmark = pytest.mark.parametrize("isa", ISAS)
@@ -107,6 +107,51 @@ def test_rms_norm_with_an_offset_of_the_weight(isa: str, size: int) -> None:
     for num_tokens in (1, 5):
         x = 3.0 * random_rows(num_tokens, size)
         twins.assert_close(lambda ops, w, x: ops.rms_norm(x, w, 1e-6), plain_batch(num_tokens), x)
+
+
+@pytest.mark.parametrize("parts", ["weight and bias", "weight", "bias", "neither"])
+@pytest.mark.parametrize("size", [1, 7, 8, 64, 100, 577])
+def test_layer_norm_with_and_without_weight_and_bias(isa: str, size: int, parts: str) -> None:
+    """Rows far from zero, whose variance a single pass would lose."""
+
+    def ask(weights: Weights) -> tuple[Vector | None, Vector | None]:
+        weight = weights.vector("n", size, offset=0.5) if "weight" in parts else None
+        return weight, weights.vector("n", size, ending="bias") if "bias" in parts else None
+
+    tensors = {
+        "n.weight": float_vector("n", size, seed=3),
+        "n.bias": float_vector("n.bias", size, seed=4),
+    }
+    twins = OpTwins(isa=isa, tensors=tensors, ask=ask)
+    for num_tokens in (1, 5):
+        x = 100.0 + random_rows(num_tokens, size)
+        twins.assert_close(
+            lambda ops, w, x: ops.layer_norm(x, *w, 1e-5), plain_batch(num_tokens), x, atol=3e-4
+        )
+
+
+@pytest.mark.parametrize("type", [WeightType.F32, WeightType.BF16, WeightType.Q8_0])
+def test_embed_positions_takes_the_rows_of_the_positions(isa: str, type: WeightType) -> None:
+    """Whatever the token ids are."""
+    tensors = {"p.weight": random_view("p", type, 40, 64, seed=2)}
+
+    def ask(weights: Weights) -> Embedding:
+        return weights.embedding("p", 40, 64)
+
+    twins = OpTwins(isa=isa, tensors=tensors, ask=ask)
+    twins.assert_close(lambda ops, w: ops.embed_positions(w), plain_batch(5, first_position=3))
+
+
+def test_a_table_of_positions_shorter_than_a_sequence_is_refused(isa: str) -> None:
+    """Before anything is read."""
+    tensors = {"p.weight": random_view("p", WeightType.F32, 4, 8, seed=2)}
+
+    def ask(weights: Weights) -> Embedding:
+        return weights.embedding("p", 4, 8)
+
+    twins = OpTwins(isa=isa, tensors=tensors, ask=ask)
+    with pytest.raises(ValueError, match="table of positions is shorter"):
+        twins.native(lambda ops, w: ops.embed_positions(w), plain_batch(5))
 
 
 @pytest.mark.parametrize("size", [2, 12, 32, 64, 256])

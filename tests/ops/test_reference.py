@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from octavo.backends.torch.kv_cache import TorchKvCache
@@ -173,6 +175,19 @@ def test_rms_norm_divides_by_the_root_of_the_mean_square() -> None:
     torch.testing.assert_close(expected, ops.rms_norm(x, Vector(10, TABLE), 0.1))
 
 
+def test_layer_norm_is_that_of_torch() -> None:
+    """Mean and variance of the row; weight and bias where they are given."""
+    x, weight, bias = 5.0 + torch.randn(3, 10), torch.randn(10), torch.randn(10)
+    ops = make_ops(one_row(3), matrix=weight, bias=bias)
+    vectors = {TABLE: Vector(10, TABLE), BIAS: Vector(10, BIAS), None: None}
+
+    for scale, shift in itertools.product((TABLE, None), (BIAS, None)):
+        expected = functional.layer_norm(
+            x, (10,), weight if scale else None, bias if shift else None, 0.1
+        )
+        torch.testing.assert_close(expected, ops.layer_norm(x, vectors[scale], vectors[shift], 0.1))
+
+
 def test_head_norm_norms_each_head_on_its_own() -> None:
     """The same weight serves every head."""
     x, weight = torch.randn(3, 12), torch.randn(4)
@@ -199,6 +214,8 @@ def test_linear_multiplies_with_the_transpose_and_adds_the_bias() -> None:
     ("name", "function"),
     [
         ("silu", lambda x: x / (1 + math.exp(-x))),
+        ("relu", lambda x: max(x, 0.0)),
+        ("relu2", lambda x: max(x, 0.0) ** 2),
         ("gelu", lambda x: x * 0.5 * (1 + math.erf(x / math.sqrt(2)))),
         (
             "gelu_tanh",
@@ -224,6 +241,15 @@ def test_embed_takes_the_rows_of_the_token_ids_and_scales_them() -> None:
     out = make_ops(batch, matrix=table).embed(Embedding(6, 3, TABLE), scale=2.0)
 
     assert torch.equal(2.0 * table[[4, 0, 4]], out)
+
+
+def test_embed_positions_takes_the_rows_of_the_positions() -> None:
+    """Whatever the token ids are."""
+    table = torch.randn(6, 3)
+
+    out = make_ops(one_row(2, context_len=3), matrix=table).embed_positions(Embedding(6, 3, TABLE))
+
+    assert torch.equal(table[3:5], out)
 
 
 def test_logits_are_scaled_before_they_are_capped() -> None:

@@ -43,14 +43,6 @@ def test_first_and_last_are_the_ends_of_the_order():
     assert queue.last.order == (2,)
 
 
-def test_after_gives_the_requests_that_are_served_later():
-    queue, requests = RequestQueue(), [ranked(order) for order in range(4)]
-    for request in requests:
-        queue.add(request)
-    assert requests[2:] == queue.after(requests[1])
-    assert queue.after(requests[3]) == []
-
-
 def test_removing_a_request_that_is_not_queued_is_caught():
     queue = RequestQueue()
     queue.add(ranked(1))

@@ -27,7 +27,7 @@ def tiny_facts(**changes: Any) -> ModelFacts:
         "num_kv_heads": 2,
         "head_dim": 12,
         "max_position": 256,
-        "rms_norm_eps": 1e-5,
+        "norm_eps": 1e-5,
         "hidden_act": "silu",
         "rope": RopeFacts(rotary_dim=12),
         "attention_scale": 12**-0.5,

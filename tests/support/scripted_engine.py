@@ -43,7 +43,7 @@ def tiny_facts(tokenizer: Tokenizer, **changes: Any) -> ModelFacts:
         "num_kv_heads": 1,
         "head_dim": 8,
         "max_position": MAX_MODEL_LEN,
-        "rms_norm_eps": 1e-5,
+        "norm_eps": 1e-5,
         "hidden_act": "silu",
         "rope": RopeFacts(rotary_dim=8),
         "attention_scale": 1.0,

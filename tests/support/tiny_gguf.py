@@ -30,8 +30,30 @@ _ARCHITECTURES = {
     "qwen2": gguf.MODEL_ARCH.QWEN2,
     "qwen3": gguf.MODEL_ARCH.QWEN3,
     "gemma3_text": gguf.MODEL_ARCH.GEMMA3,
+    "arcee": gguf.MODEL_ARCH.ARCEE,
+    "cohere": gguf.MODEL_ARCH.COMMAND_R,
+    "cohere2": gguf.MODEL_ARCH.COHERE2,
+    "gemma": gguf.MODEL_ARCH.GEMMA,
+    "gemma2": gguf.MODEL_ARCH.GEMMA2,
+    "glm4": gguf.MODEL_ARCH.GLM4,
+    "gpt2": gguf.MODEL_ARCH.GPT2,
+    "gpt_bigcode": gguf.MODEL_ARCH.STARCODER,
+    "gpt_neox": gguf.MODEL_ARCH.GPTNEOX,
+    "granite": gguf.MODEL_ARCH.GRANITE,
+    "nemotron": gguf.MODEL_ARCH.NEMOTRON,
+    "olmo": gguf.MODEL_ARCH.OLMO,
+    "olmo2": gguf.MODEL_ARCH.OLMO2,
+    "olmo3": gguf.MODEL_ARCH.OLMO2,
+    "phi": gguf.MODEL_ARCH.PHI2,
+    "phi3": gguf.MODEL_ARCH.PHI3,
+    "seed_oss": gguf.MODEL_ARCH.SEED_OSS,
+    "smollm3": gguf.MODEL_ARCH.SMOLLM3,
+    "stablelm": gguf.MODEL_ARCH.STABLELM,
+    "starcoder2": gguf.MODEL_ARCH.STARCODER2,
 }
-_INTERLEAVED = ("llama", "mistral")  # model types whose q and k rows the converter reorders
+# Model types whose q and k rows the converter reorders.
+_INTERLEAVED = ("arcee", "granite", "llama", "mistral", "olmo", "smollm3")
+_AROUND_ONE = ("gemma", "gemma2", "gemma3_text", "nemotron")  # ... whose norm weights get a 1
 
 ChooseType = Callable[[str], GgmlType]  # Hugging Face name of a matrix -> how it is stored
 
@@ -118,8 +140,13 @@ def write_gguf(oracle: PreTrainedModel, stored: Mapping[str, StoredTensor], path
 def _converted(name: str, tensor: StoredTensor, config: Any) -> np.ndarray[Any, Any]:
     """The rows in the order and with the constant that llama.cpp expects."""
     rows = tensor.rows
-    if config.model_type == "gemma3_text" and name.endswith("norm.weight"):
+    if config.model_type in _AROUND_ONE and name.endswith("norm.weight"):
         return rows + np.float32(1.0)
+    if config.model_type == "gpt2" and ".c_" in name and rows.ndim == 2:
+        return np.ascontiguousarray(rows.T)
+    if config.model_type == "gpt_neox" and ".query_key_value." in name:
+        heads = rows.reshape(config.num_attention_heads, 3, -1, *rows.shape[1:])
+        return np.ascontiguousarray(heads.swapaxes(0, 1).reshape(rows.shape))
     if config.model_type in _INTERLEAVED:
         if ".q_proj." in name:
             return _interleaved(rows, config.num_attention_heads)
@@ -139,23 +166,55 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
+    inner = getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None)
+    writer.add_feed_forward_length(inner or 4 * config.hidden_size)
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_head_count_kv(
+        getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    )
+    if hasattr(config, "rms_norm_eps"):
+        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    else:
+        words = ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
+        found = [getattr(config, word) for word in words if hasattr(config, word)]
+        writer.add_layer_norm_eps(found[0] if found else 1e-5)
     head_dim = _head_dim(config)
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)
-    if config.model_type == "gemma3_text":
+    _add_constants(writer, config)
+
+
+def _add_constants(writer: gguf.GGUFWriter, config: Any) -> None:
+    """Keys of single architectures."""
+    if getattr(config, "sliding_window", None):
         writer.add_sliding_window(config.sliding_window)
+    match config.model_type:
+        case "gemma2":
+            writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+            writer.add_final_logit_softcapping(config.final_logit_softcapping)
+        case "granite":
+            writer.add_attention_scale(config.attention_multiplier)
+            writer.add_embedding_scale(config.embedding_multiplier)
+            writer.add_residual_scale(config.residual_multiplier)
+            writer.add_logit_scale(config.logits_scaling)
+        case "cohere" | "cohere2":
+            writer.add_logit_scale(config.logit_scale)
+        case "stablelm" | "gpt_neox":
+            writer.add_parallel_residual(config.use_parallel_residual)
+        case "olmo3":
+            windows = [kind == "sliding_attention" for kind in config.layer_types]
+            writer.add_sliding_window_pattern(windows)
 
 
 def _add_rope(writer: gguf.GGUFWriter, config: Any) -> None:
-    rope = config.rope_parameters
+    rope = getattr(config, "rope_parameters", None)
+    if rope is None:
+        return
     if "full_attention" in rope:  # the window layers' own table is llama.cpp's constant
         rope = rope["full_attention"]
     writer.add_rope_freq_base(rope["rope_theta"])
-    writer.add_rope_dimension_count(_head_dim(config))
+    share = rope.get("partial_rotary_factor", 1.0)
+    writer.add_rope_dimension_count(int(share * _head_dim(config)))
     match rope["rope_type"]:
         case "linear":
             writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
@@ -164,6 +223,14 @@ def _add_rope(writer: gguf.GGUFWriter, config: Any) -> None:
             writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
             writer.add_rope_scaling_factor(rope["factor"])
             writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        case "longrope":
+            original = config.original_max_position_embeddings
+            stretch = config.max_position_embeddings / original
+            writer.add_rope_scaling_orig_ctx_len(original)
+            writer.add_rope_scaling_attn_factors((1 + np.log(stretch) / np.log(original)) ** 0.5)
+            for name in ("long", "short"):
+                factors = np.array(rope[f"{name}_factor"], dtype=np.float32)
+                writer.add_tensor(f"rope_factors_{name}.weight", factors)
         case "llama3":
             writer.add_tensor("rope_freqs.weight", _llama3_divisors(rope, _head_dim(config)))
         case kind:

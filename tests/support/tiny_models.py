@@ -14,22 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import (
-    Gemma3Config,
-    Gemma3ForCausalLM,
-    Gemma3ForConditionalGeneration,
-    Gemma3TextConfig,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+import transformers
+from transformers import Gemma3Config, PreTrainedModel, PreTrainedTokenizerFast
 
 from tests.support.tiny_tokenizer import END, START, tiny_id, tiny_library
 
@@ -74,14 +60,61 @@ def _gemma3_with_images(**sizes: Any) -> Gemma3Config:
     return config
 
 
-_FAMILIES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "llama": (LlamaConfig, LlamaForCausalLM),
-    "mistral": (MistralConfig, MistralForCausalLM),
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
-    "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM),
-    "gemma3_with_images": (_gemma3_with_images, Gemma3ForConditionalGeneration),
+# Family -> what its classes are called before "Config" and "ForCausalLM".
+_NAMES = {
+    "arcee": "Arcee",
+    "cohere": "Cohere",
+    "cohere2": "Cohere2",
+    "ernie4_5": "Ernie4_5",
+    "falcon": "Falcon",
+    "gemma": "Gemma",
+    "gemma2": "Gemma2",
+    "glm": "Glm",
+    "glm4": "Glm4",
+    "gpt_bigcode": "GPTBigCode",
+    "gpt_neox": "GPTNeoX",
+    "granite": "Granite",
+    "helium": "Helium",
+    "llama": "Llama",
+    "ministral": "Ministral",
+    "mistral": "Mistral",
+    "nemotron": "Nemotron",
+    "olmo": "Olmo",
+    "olmo2": "Olmo2",
+    "olmo3": "Olmo3",
+    "opt": "OPT",
+    "phi": "Phi",
+    "phi3": "Phi3",
+    "qwen2": "Qwen2",
+    "qwen3": "Qwen3",
+    "seed_oss": "SeedOss",
+    "smollm3": "SmolLM3",
+    "stablelm": "StableLm",
+    "starcoder2": "Starcoder2",
 }
+_FAMILIES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "gemma3": (transformers.Gemma3TextConfig, transformers.Gemma3ForCausalLM),
+    "gemma3_with_images": (_gemma3_with_images, transformers.Gemma3ForConditionalGeneration),
+    "gpt2": (transformers.GPT2Config, transformers.GPT2LMHeadModel),
+} | {
+    family: (getattr(transformers, f"{name}Config"), getattr(transformers, f"{name}ForCausalLM"))
+    for family, name in _NAMES.items()
+}
+# Families whose configuration calls a size by another name, or does not have it (None).
+_OTHER_NAMES: dict[str, dict[str, str | None]] = {
+    "falcon": {"intermediate_size": "ffn_hidden_size", "num_key_value_heads": "num_kv_heads"},
+    "gpt2": {
+        "hidden_size": "n_embd",
+        "intermediate_size": "n_inner",
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+        "num_key_value_heads": None,
+        "max_position_embeddings": "n_positions",
+    },
+    "gpt_neox": {"num_key_value_heads": None},
+    "opt": {"intermediate_size": "ffn_dim", "num_key_value_heads": None},
+}
+_OTHER_NAMES["gpt_bigcode"] = _OTHER_NAMES["gpt2"]
 
 
 @dataclass(frozen=True)
@@ -114,6 +147,22 @@ _LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
+_OLMO3_ROPE = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
+    "full_attention": {
+        "rope_type": "yarn",
+        "rope_theta": 5e5,
+        "factor": 8.0,
+        "original_max_position_embeddings": 32,
+    },
+}
+_PHI3_LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "partial_rotary_factor": 0.75,
+    "short_factor": [1.0 + 0.1 * i for i in range(6)],
+    "long_factor": [1.0 + 1.5 * i for i in range(6)],
+}
 _YARN = {"factor": 8.0, "original_max_position_embeddings": 32}
 
 CASES: dict[str, TinyCase] = {
@@ -137,6 +186,14 @@ CASES: dict[str, TinyCase] = {
     "llama_rope_llama3": TinyCase("llama", _rope("llama3", **_LLAMA3)),
     "llama_rope_longrope": TinyCase("llama", _rope("longrope", **_LONGROPE)),
     "mistral": TinyCase("mistral", {"sliding_window": None, "head_dim": 32}, torch.bfloat16),
+    "ministral": TinyCase(
+        "ministral",
+        {
+            "head_dim": 32,
+            "sliding_window": 9,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+    ),
     "mistral_window": TinyCase("mistral", {"sliding_window": 9}),
     "qwen2": TinyCase("qwen2", {"tie_word_embeddings": True}, torch.bfloat16),
     "qwen2_window": TinyCase(
@@ -171,6 +228,87 @@ CASES: dict[str, TinyCase] = {
         "gemma3_with_images",
         {"num_hidden_layers": 2, "head_dim": 16, "sliding_window_pattern": 2, "sliding_window": 9},
     ),
+    "arcee": TinyCase("arcee"),
+    "cohere": TinyCase("cohere", {"logit_scale": 0.25}),
+    "cohere2": TinyCase(
+        "cohere2", {"num_hidden_layers": 4, "sliding_window": 9, "logit_scale": 0.5}, torch.float16
+    ),
+    "ernie4_5": TinyCase("ernie4_5", {"head_dim": 16, "use_bias": True}, torch.bfloat16),
+    "falcon": TinyCase("falcon", {"ffn_hidden_size": 128}, torch.bfloat16),
+    "falcon_grouped": TinyCase("falcon", {"new_decoder_architecture": True, "bias": True}),
+    "falcon_grouped_one_norm": TinyCase(
+        "falcon", {"new_decoder_architecture": True, "num_ln_in_parallel_attn": 1}
+    ),
+    "falcon_sequential": TinyCase(
+        "falcon", {"multi_query": False, "parallel_attn": False, "num_kv_heads": 4}
+    ),
+    "gemma": TinyCase("gemma", {"head_dim": 24}, torch.bfloat16),
+    "gemma2": TinyCase(
+        "gemma2",
+        {
+            "num_hidden_layers": 4,
+            "head_dim": 32,
+            "query_pre_attn_scalar": 32,
+            "sliding_window": 9,
+            "attn_logit_softcapping": 5.0,
+            "final_logit_softcapping": 8.0,
+        },
+        torch.bfloat16,
+    ),
+    "gemma2_wide_query": TinyCase(
+        "gemma2", {"head_dim": 16, "query_pre_attn_scalar": 64, "attn_logit_softcapping": None}
+    ),
+    "glm": TinyCase("glm", {"head_dim": 16}),
+    "glm4": TinyCase("glm4", {"head_dim": 32}, torch.bfloat16),
+    "gpt2": TinyCase("gpt2", dtype=torch.float16),
+    "gpt2_unscaled": TinyCase("gpt2", {"scale_attn_weights": False, "n_inner": None}),
+    "gpt_bigcode": TinyCase("gpt_bigcode", dtype=torch.bfloat16),
+    "gpt_bigcode_heads": TinyCase("gpt_bigcode", {"multi_query": False}),
+    "gpt_neox": TinyCase("gpt_neox", dtype=torch.float16),
+    "gpt_neox_sequential": TinyCase(
+        "gpt_neox", {"use_parallel_residual": False, "attention_bias": False}
+    ),
+    "granite": TinyCase(
+        "granite",
+        {
+            "embedding_multiplier": 3.0,
+            "attention_multiplier": 0.2,
+            "residual_multiplier": 0.3,
+            "logits_scaling": 2.0,
+            "attention_bias": True,
+        },
+        torch.bfloat16,
+    ),
+    "helium": TinyCase("helium", {"head_dim": 16}, torch.bfloat16),
+    "nemotron": TinyCase("nemotron", dtype=torch.bfloat16),
+    "olmo": TinyCase("olmo", dtype=torch.float16),
+    "olmo2": TinyCase("olmo2", dtype=torch.bfloat16),
+    "olmo3": TinyCase(
+        "olmo3",
+        {"num_hidden_layers": 4, "sliding_window": 9, "rope_parameters": _OLMO3_ROPE},
+    ),
+    "opt": TinyCase("opt", dtype=torch.float16),
+    "opt_plain": TinyCase("opt", {"enable_bias": False, "layer_norm_elementwise_affine": False}),
+    "phi": TinyCase("phi", dtype=torch.float16),
+    "phi3": TinyCase("phi3", {"sliding_window": 11}, torch.bfloat16),
+    "phi3_longrope": TinyCase(
+        "phi3",
+        {
+            "num_key_value_heads": 4,
+            "partial_rotary_factor": 0.75,
+            "original_max_position_embeddings": 16,
+            "rope_parameters": _PHI3_LONGROPE,
+        },
+    ),
+    "seed_oss": TinyCase("seed_oss", {"head_dim": 24, "attention_out_bias": True}),
+    "smollm3": TinyCase("smollm3", {"num_hidden_layers": 5}, torch.bfloat16),
+    "smollm3_window": TinyCase(
+        "smollm3", {"no_rope_layers": [0, 1], "use_sliding_window": True, "sliding_window": 9}
+    ),
+    "stablelm": TinyCase("stablelm", {"use_qkv_bias": True}, torch.float16),
+    "stablelm_parallel": TinyCase("stablelm", {"use_parallel_residual": True}),
+    "starcoder2": TinyCase("starcoder2", {"sliding_window": 9}, torch.bfloat16),
+    "starcoder2_full": TinyCase("starcoder2", {"use_bias": False}, torch.bfloat16),
     # Widths that a super-block of 256 elements divides.
     "llama_wide": TinyCase("llama", {"hidden_size": 256, "intermediate_size": 256}),
     "gemma3_wide": TinyCase(
@@ -191,7 +329,10 @@ def make_oracle(name: str) -> PreTrainedModel:
     """The model in float32 with random weights, rounded to the type in which they are saved."""
     case = CASES[name]
     make_config, make_model = _FAMILIES[case.family]
-    config = make_config(**{**_SIZES, **case.changes}, attn_implementation="eager")
+    names = _OTHER_NAMES.get(case.family, {})
+    sizes = {names.get(key, key): value for key, value in _SIZES.items()}
+    sizes.pop(None, None)
+    config = make_config(**{**sizes, **case.changes}, attn_implementation="eager")
     model: PreTrainedModel = make_model(config).eval()
     _randomise(model)
     for parameter in model.parameters():  # the rotary frequencies stay as they are
@@ -209,6 +350,9 @@ def save_folder(oracle: PreTrainedModel, name: str, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
+_EMBEDDINGS = ("embed_tokens", "embed_positions", "embed_in", "word_embeddings", "wte", "wpe")
+
+
 @torch.no_grad()
 def _randomise(model: PreTrainedModel) -> None:
     generator = torch.Generator().manual_seed(20)
@@ -216,7 +360,7 @@ def _randomise(model: PreTrainedModel) -> None:
         noise = torch.randn(parameter.shape, generator=generator)
         if parameter.dim() == 1:  # norm weights and biases, around what they start from
             parameter.add_(0.2 * noise)
-        elif "embed_tokens" in name:
+        elif name.rpartition(".")[0].endswith(_EMBEDDINGS):
             parameter.copy_(0.5 * noise)
         else:
             parameter.copy_(1.5 * noise / parameter.shape[1] ** 0.5)

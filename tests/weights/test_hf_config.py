@@ -59,7 +59,7 @@ def test_a_small_llama_with_everything_left_to_its_defaults() -> None:
         num_kv_heads=4,
         head_dim=8,
         max_position=1024,
-        rms_norm_eps=1e-6,
+        norm_eps=1e-6,
         hidden_act="silu",
         rope=RopeFacts(theta=10000.0, rotary_dim=8),
         attention_scale=8**-0.5,
@@ -81,7 +81,7 @@ def test_what_a_llama_file_says_counts() -> None:
         torch_dtype="bfloat16",
     )
 
-    assert (found.num_kv_heads, found.head_dim, found.rms_norm_eps) == (2, 16, 1e-5)
+    assert (found.num_kv_heads, found.head_dim, found.norm_eps) == (2, 16, 1e-5)
     assert (found.hidden_act, found.rope.theta, found.dtype) == ("gelu", 5e5, "bfloat16")
     assert found.tie_word_embeddings
     assert found.attention_bias
@@ -143,7 +143,7 @@ def test_gemma_3_with_only_the_keys_that_published_files_have() -> None:
         num_kv_heads=4,
         head_dim=256,
         max_position=32768,
-        rms_norm_eps=1e-6,
+        norm_eps=1e-6,
         hidden_act="gelu_tanh",
         rope=RopeFacts(theta=1e6, rotary_dim=256),
         local_rope=RopeFacts(theta=10000.0, rotary_dim=256),
@@ -381,7 +381,7 @@ def test_a_wrong_key_is_refused_by_name(case: str) -> None:
 UNSUPPORTED: dict[str, tuple[dict[str, Any], str]] = {
     "architecture": (
         {"architectures": ["MambaForCausalLM"]},
-        "architecture MambaForCausalLM is not supported. Supported: Gemma3ForCausalLM, .*Llama",
+        "architecture MambaForCausalLM is not supported. Supported: ArceeForCausalLM, .*Llama",
     ),
     "nothing but a type": (
         {"architectures": None, "model_type": "bert"},
@@ -391,7 +391,7 @@ UNSUPPORTED: dict[str, tuple[dict[str, Any], str]] = {
         {"quantization_config": {"quant_method": "gptq", "bits": 4}},
         "quantisation gptq is not supported. Supported: F32, F16 and BF16 .*Q4_K",
     ),
-    "activation": ({"hidden_act": "relu2"}, "activation 'relu2' is not supported"),
+    "activation": ({"hidden_act": "xielu"}, "activation 'xielu' is not supported"),
     "rope scaling": (
         {"rope_scaling": {"rope_type": "mrope"}},
         "rope scaling 'mrope' is not supported. Supported: default, linear",

@@ -151,7 +151,7 @@ def test_a_model_that_cannot_be_served_is_refused_before_its_weights_come(
     outcome = opened(REPOSITORY)
 
     assert outcome.results[0][0] == "UnsupportedModelError"
-    assert "MambaForCausalLM is not supported. Supported: Gemma3" in outcome.results[0][1]
+    assert "MambaForCausalLM is not supported. Supported: Arcee" in outcome.results[0][1]
     assert hub.fetched == ["config.json"]
 
 

@@ -51,6 +51,14 @@ def test_tensors_come_out_as_the_format_s_own_writer_put_them_in(
         assert bytes(view.data) == tensor.view(torch.uint8).numpy().tobytes()
 
 
+def test_buffers_that_follow_from_the_configuration_are_left_out(path: Path) -> None:
+    """Files of GPT-2 and GPT-NeoX carry their causal masks, of types that no weight has."""
+    mask = torch.ones(1, 1, 4, 4, dtype=torch.bool).tril()
+    safetensors.torch.save_file({"h.0.attn.bias": mask, "h.0.ln_1.bias": torch.ones(3)}, path)
+
+    assert list(read_safetensors(path)) == ["h.0.ln_1.bias"]
+
+
 def test_the_order_of_the_header_does_not_matter(path: Path) -> None:
     """Tensors may be listed in any order as long as they fill the data."""
     header, num_bytes = honest_header({"a": (2,), "b": (3,)})

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 RopeScaling = Literal["default", "linear", "dynamic", "yarn", "llama3", "longrope"]
+HiddenAct = Literal["silu", "gelu_tanh", "gelu", "relu", "relu2"]
+NormKind = Literal["rms", "layer", "layer_without_weight"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +19,7 @@ class RopeFacts:
     """Rotary position embedding: base and scaling, every number that any kind of scaling uses."""
 
     theta: float = 10000.0
-    rotary_dim: int  # leading part of each head that is rotated
+    rotary_dim: int  # leading part of each head that is rotated; 0: no rotary embedding
     scaling: RopeScaling = "default"
     factor: float = 1.0
     original_max_position: int = 0  # context before scaling; 0 where the kind does not use it
@@ -49,19 +51,29 @@ class ModelFacts:
     num_kv_heads: int
     head_dim: int
     max_position: int  # context that the checkpoint promises
-    rms_norm_eps: float
-    hidden_act: Literal["silu", "gelu_tanh", "gelu"]
+    norm_eps: float  # of every norm
+    hidden_act: HiddenAct
     rope: RopeFacts
     local_rope: RopeFacts | None = None  # for window layers, where they differ (Gemma 3)
     tie_word_embeddings: bool = False
     attention_bias: bool = False  # q, k, v have a bias
     attention_out_bias: bool = False  # o has a bias
     mlp_bias: bool = False
+    head_bias: bool = False  # the output matrix has one
+    gated_mlp: bool = True  # act(gate) * up; else act(up)
+    norm: NormKind = "rms"
+    norm_bias: bool = False  # layer norms add one
+    parallel_residual: bool = False  # attention and MLP both read the layer's input
+    shared_norm: bool = False  # in parallel, both behind one norm
     qk_norm: bool = False  # RMS norm of each query and key head
+    qk_norm_over_heads: bool = False  # ... of all heads together instead
     attention_scale: float  # factor of q.k before softmax, usually head_dim ** -0.5
     sliding_windows: tuple[int, ...] = ()  # per layer, 0 = full attention; empty = full everywhere
+    layers_without_rope: tuple[int, ...] = ()
+    learned_positions: bool = False  # a vector for each position is added to the embedding
     embedding_scale: float = 1.0
-    norm_weight_offset: float = 0.0  # added to every RMS norm weight on load (Gemma: 1)
+    residual_scale: float = 1.0  # factor of what a layer adds to the residual stream
+    norm_weight_offset: float = 0.0  # added to every norm weight on load (Gemma: 1)
     attention_soft_cap: float | None = None
     logits_soft_cap: float | None = None
     logits_scale: float = 1.0

@@ -1,4 +1,5 @@
-"""One architecture, one short file over the op set. `registry.py` maps names to classes.
+"""One way of wiring a layer, one short file over the op set. `registry.py` maps names to classes.
 
-A model never mentions a device, a dtype or a batch. Read `llama.py` first.
+What differs between architectures of one wiring is in their facts. A model never mentions a device,
+a dtype or a batch. Read `llama.py` first.
 """

@@ -1,4 +1,4 @@
-"""Parts that several architectures share: norms, self-attention, gated MLP, embedding and head.
+"""Parts that several architectures share: norms, self-attention, MLPs, embedding and head.
 
 Owns which weights a part asks for and in what order its arithmetic runs. Does not know devices,
 batches or caches. A part is called with the ops and the activations: `x = part(ops, x)`.
@@ -16,24 +16,30 @@ from octavo.ops.weights import Embedding, Linear, Weights
 T = TypeVar("T")
 
 
-class RmsNorm:
-    """Root mean square norm of whole rows."""
+class Norm:
+    """Norm of whole rows, of the kind that the facts say."""
 
     def __init__(self, facts: ModelFacts, weights: Weights, name: str) -> None:
-        self._weight = weights.vector(name, facts.hidden_size, offset=facts.norm_weight_offset)
-        self._eps = facts.rms_norm_eps
+        size, offset = facts.hidden_size, facts.norm_weight_offset
+        self._centres = facts.norm != "rms"
+        has_weight = facts.norm != "layer_without_weight"
+        self._weight = weights.vector(name, size, offset=offset) if has_weight else None
+        self._bias = weights.vector(name, size, ending="bias") if facts.norm_bias else None
+        self._eps = facts.norm_eps
 
     def __call__(self, ops: Ops[T], x: T) -> T:
         """x: [rows, hidden_size], result alike."""
+        if self._centres or self._weight is None:
+            return ops.layer_norm(x, self._weight, self._bias, self._eps)
         return ops.rms_norm(x, self._weight, self._eps)
 
 
 class HeadNorm:
-    """Root mean square norm of each head on its own: the q/k norm."""
+    """Root mean square norm of each `size` columns on their own: the q/k norm."""
 
-    def __init__(self, facts: ModelFacts, weights: Weights, name: str) -> None:
-        self._weight = weights.vector(name, facts.head_dim, offset=facts.norm_weight_offset)
-        self._eps = facts.rms_norm_eps
+    def __init__(self, facts: ModelFacts, weights: Weights, name: str, size: int) -> None:
+        self._weight = weights.vector(name, size, offset=facts.norm_weight_offset)
+        self._eps = facts.norm_eps
 
     def __call__(self, ops: Ops[T], x: T) -> T:
         """x: [rows, heads * head_dim], result alike."""
@@ -41,13 +47,13 @@ class HeadNorm:
 
 
 class Attention:
-    """Self-attention with grouped KV heads and rotary positions; a q/k norm where the facts say so.
+    """Self-attention with grouped KV heads; rotary positions and a q/k norm as the facts say.
 
     One product makes queries, keys and values.
     """
 
     def __init__(
-        self, facts: ModelFacts, weights: Weights, layer: int, name: str, rope: RopeTable
+        self, facts: ModelFacts, weights: Weights, layer: int, name: str, rope: RopeTable | None
     ) -> None:
         q_width = facts.num_heads * facts.head_dim
         kv_width = facts.num_kv_heads * facts.head_dim
@@ -58,8 +64,12 @@ class Attention:
             facts.hidden_size,
             bias=facts.attention_bias,
         )
-        self._q_norm = HeadNorm(facts, weights, f"{name}.q_norm") if facts.qk_norm else None
-        self._k_norm = HeadNorm(facts, weights, f"{name}.k_norm") if facts.qk_norm else None
+        sizes = (q_width, kv_width) if facts.qk_norm_over_heads else (facts.head_dim,) * 2
+        self._qk_norms = [
+            HeadNorm(facts, weights, f"{name}.{part}", size)
+            for part, size in zip(("q_norm", "k_norm"), sizes, strict=True)
+            if facts.qk_norm
+        ]
         self._out = weights.linear(
             [f"{name}.o_proj"], [facts.hidden_size], q_width, bias=facts.attention_out_bias
         )
@@ -77,10 +87,12 @@ class Attention:
     def __call__(self, ops: Ops[T], x: T) -> T:
         """x: [rows, hidden_size], result alike."""
         q, k, v = ops.split(ops.linear(x, self._qkv), self._widths)
-        if self._q_norm is not None and self._k_norm is not None:
-            q, k = self._q_norm(ops, q), self._k_norm(ops, k)
-        q = ops.rotary(q, self._rope, self._spec.head_dim)
-        k = ops.rotary(k, self._rope, self._spec.head_dim)
+        if self._qk_norms:
+            q_norm, k_norm = self._qk_norms
+            q, k = q_norm(ops, q), k_norm(ops, k)
+        if self._rope is not None:
+            q = ops.rotary(q, self._rope, self._spec.head_dim)
+            k = ops.rotary(k, self._rope, self._spec.head_dim)
         return ops.linear(ops.attention(q, k, v, self._spec), self._out)
 
 
@@ -94,12 +106,7 @@ class GatedMlp:
             facts.hidden_size,
             bias=facts.mlp_bias,
         )
-        self._down = weights.linear(
-            [f"{name}.down_proj"],
-            [facts.hidden_size],
-            facts.intermediate_size,
-            bias=facts.mlp_bias,
-        )
+        self._down = down_projection(facts, weights, name)
         self._activation = facts.hidden_act
 
     def __call__(self, ops: Ops[T], x: T) -> T:
@@ -107,20 +114,31 @@ class GatedMlp:
         return ops.linear(ops.gated(ops.linear(x, self._gate_up), self._activation), self._down)
 
 
-class PreNormLayer:
-    """Attention, then MLP, each behind a norm and added to the residual stream."""
+class PlainMlp:
+    """`down(act(up(x)))` (Vaswani et al. 2017)."""
 
-    def __init__(self, facts: ModelFacts, weights: Weights, layer: int, rope: RopeTable) -> None:
-        name = f"model.layers.{layer}"
-        self._attention_norm = RmsNorm(facts, weights, f"{name}.input_layernorm")
-        self._attention = Attention(facts, weights, layer, f"{name}.self_attn", rope)
-        self._mlp_norm = RmsNorm(facts, weights, f"{name}.post_attention_layernorm")
-        self._mlp = GatedMlp(facts, weights, f"{name}.mlp")
+    def __init__(self, facts: ModelFacts, weights: Weights, name: str) -> None:
+        self._up = weights.linear(
+            [f"{name}.up_proj"], [facts.intermediate_size], facts.hidden_size, bias=facts.mlp_bias
+        )
+        self._down = down_projection(facts, weights, name)
+        self._activation = facts.hidden_act
 
     def __call__(self, ops: Ops[T], x: T) -> T:
         """x: [rows, hidden_size], result alike."""
-        x = ops.add(x, self._attention(ops, self._attention_norm(ops, x)))
-        return ops.add(x, self._mlp(ops, self._mlp_norm(ops, x)))
+        return ops.linear(ops.activation(ops.linear(x, self._up), self._activation), self._down)
+
+
+def mlp(facts: ModelFacts, weights: Weights, name: str) -> GatedMlp | PlainMlp:
+    """The MLP of the kind that the facts say."""
+    return (GatedMlp if facts.gated_mlp else PlainMlp)(facts, weights, name)
+
+
+def down_projection(facts: ModelFacts, weights: Weights, name: str) -> Linear:
+    """The second product of an MLP."""
+    return weights.linear(
+        [f"{name}.down_proj"], [facts.hidden_size], facts.intermediate_size, bias=facts.mlp_bias
+    )
 
 
 def embedding_table(facts: ModelFacts, weights: Weights) -> Embedding:
@@ -128,8 +146,13 @@ def embedding_table(facts: ModelFacts, weights: Weights) -> Embedding:
     return weights.embedding("model.embed_tokens", facts.vocab_size, facts.hidden_size)
 
 
+def position_table(facts: ModelFacts, weights: Weights) -> Embedding:
+    """The vectors of the positions."""
+    return weights.embedding("model.embed_positions", facts.max_position, facts.hidden_size)
+
+
 def output_head(facts: ModelFacts, weights: Weights, embedding: Embedding) -> Linear:
     """The matrix that makes logits: its own, or the embedding table once more."""
     if facts.tie_word_embeddings:
         return weights.tied_linear(embedding)
-    return weights.linear(["lm_head"], [facts.vocab_size], facts.hidden_size)
+    return weights.linear(["lm_head"], [facts.vocab_size], facts.hidden_size, bias=facts.head_bias)

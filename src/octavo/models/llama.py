@@ -1,6 +1,7 @@
 """Llama (Touvron et al. 2023): pre-norm layers of grouped-query attention and a SiLU-gated MLP.
 
-Mistral (Jiang et al. 2023) is the same arithmetic; its window, where it has one, is in the facts.
+Most decoders since are this wiring with other facts: biases, q/k norms, windows, layers without
+rotary positions, layer norms, plain MLPs, learned positions, multipliers. The registry lists them.
 """
 
 from __future__ import annotations
@@ -8,30 +9,42 @@ from __future__ import annotations
 from typing import TypeVar
 
 from octavo.config.model_facts import ModelFacts
-from octavo.models.layers import PreNormLayer, RmsNorm, embedding_table, output_head
+from octavo.models.decoder import Decoder, Layer
+from octavo.models.layers import Attention, Norm, mlp
 from octavo.ops.ops import Ops
-from octavo.ops.rope import rope_table
+from octavo.ops.rope import RopeTable
 from octavo.ops.weights import Weights
 
 T = TypeVar("T")
 
 
-class Llama:
-    """LlamaForCausalLM and MistralForCausalLM."""
+class PreNormLayer:
+    """Attention, then MLP, each behind a norm and added to the residual stream."""
 
-    def __init__(self, facts: ModelFacts, weights: Weights, max_model_len: int) -> None:
-        rope = rope_table(facts.rope, max_model_len)
-        self._facts = facts
-        self._embedding = embedding_table(facts, weights)
-        self._layers = [PreNormLayer(facts, weights, i, rope) for i in range(facts.num_layers)]
-        self._norm = RmsNorm(facts, weights, "model.norm")
-        self._head = output_head(facts, weights, self._embedding)
+    def __init__(
+        self, facts: ModelFacts, weights: Weights, index: int, rope: RopeTable | None
+    ) -> None:
+        name = f"model.layers.{index}"
+        self._attention_norm = Norm(facts, weights, f"{name}.input_layernorm")
+        self._attention = Attention(facts, weights, index, f"{name}.self_attn", rope)
+        self._mlp_norm = Norm(facts, weights, f"{name}.post_attention_layernorm")
+        self._mlp = mlp(facts, weights, f"{name}.mlp")
+        self._scale = facts.residual_scale
 
-    def forward(self, ops: Ops[T]) -> T:
-        """Logits of the wanted rows: [num_wanted, vocab_size]."""
-        facts = self._facts
-        x = ops.embed(self._embedding, scale=facts.embedding_scale)
-        for layer in self._layers:
-            x = layer(ops, x)
-        x = self._norm(ops, ops.wanted_rows(x))
-        return ops.logits(x, self._head, scale=facts.logits_scale, soft_cap=facts.logits_soft_cap)
+    def __call__(self, ops: Ops[T], x: T) -> T:
+        """x: [rows, hidden_size], result alike."""
+        x = self._add(ops, x, self._attention(ops, self._attention_norm(ops, x)))
+        return self._add(ops, x, self._mlp(ops, self._mlp_norm(ops, x)))
+
+    def _add(self, ops: Ops[T], x: T, change: T) -> T:
+        return ops.add(x, change if self._scale == 1.0 else ops.scale(change, self._scale))
+
+
+class Llama(Decoder):
+    """LlamaForCausalLM and its many kin."""
+
+    def make_layer(
+        self, facts: ModelFacts, weights: Weights, index: int, rope: RopeTable | None
+    ) -> Layer:
+        """See `Decoder`."""
+        return PreNormLayer(facts, weights, index, rope)

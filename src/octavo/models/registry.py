@@ -1,4 +1,4 @@
-"""Architecture name -> model class. A new architecture is one file and one line here.
+"""Architecture name -> model class. A new architecture is one line here, and a file if need be.
 
 Names are the ones in `architectures` of Hugging Face's config.json.
 """
@@ -12,12 +12,38 @@ from octavo.models.base import CausalLM
 ARCHITECTURES: Registry[type[CausalLM]] = Registry(
     "model architecture",
     {
-        "Gemma3ForCausalLM": "octavo.models.gemma3:Gemma3",
-        "Gemma3ForConditionalGeneration": "octavo.models.gemma3:Gemma3",  # its text part
+        "ArceeForCausalLM": "octavo.models.llama:Llama",
+        "Cohere2ForCausalLM": "octavo.models.gpt_neox:GptNeoX",
+        "CohereForCausalLM": "octavo.models.gpt_neox:GptNeoX",
+        "Ernie4_5ForCausalLM": "octavo.models.llama:Llama",
+        "FalconForCausalLM": "octavo.models.gpt_neox:GptNeoX",
+        "GPT2LMHeadModel": "octavo.models.llama:Llama",
+        "GPTBigCodeForCausalLM": "octavo.models.llama:Llama",
+        "GPTNeoXForCausalLM": "octavo.models.gpt_neox:GptNeoX",
+        "Gemma2ForCausalLM": "octavo.models.gemma2:Gemma2",
+        "Gemma3ForCausalLM": "octavo.models.gemma2:Gemma2",
+        "Gemma3ForConditionalGeneration": "octavo.models.gemma2:Gemma2",  # its text part
+        "GemmaForCausalLM": "octavo.models.llama:Llama",
+        "Glm4ForCausalLM": "octavo.models.gemma2:Gemma2",
+        "GlmForCausalLM": "octavo.models.llama:Llama",
+        "GraniteForCausalLM": "octavo.models.llama:Llama",
+        "HeliumForCausalLM": "octavo.models.llama:Llama",
         "LlamaForCausalLM": "octavo.models.llama:Llama",
+        "MinistralForCausalLM": "octavo.models.llama:Llama",
         "MistralForCausalLM": "octavo.models.llama:Llama",
-        "Qwen2ForCausalLM": "octavo.models.qwen2:Qwen2",
-        "Qwen3ForCausalLM": "octavo.models.qwen3:Qwen3",
+        "NemotronForCausalLM": "octavo.models.llama:Llama",
+        "OPTForCausalLM": "octavo.models.llama:Llama",
+        "Olmo2ForCausalLM": "octavo.models.olmo2:Olmo2",
+        "Olmo3ForCausalLM": "octavo.models.olmo2:Olmo2",
+        "OlmoForCausalLM": "octavo.models.llama:Llama",
+        "Phi3ForCausalLM": "octavo.models.llama:Llama",
+        "PhiForCausalLM": "octavo.models.gpt_neox:GptNeoX",
+        "Qwen2ForCausalLM": "octavo.models.llama:Llama",
+        "Qwen3ForCausalLM": "octavo.models.llama:Llama",
+        "SeedOssForCausalLM": "octavo.models.llama:Llama",
+        "SmolLM3ForCausalLM": "octavo.models.llama:Llama",
+        "StableLmForCausalLM": "octavo.models.gpt_neox:GptNeoX",
+        "Starcoder2ForCausalLM": "octavo.models.llama:Llama",
     },
 )
 

@@ -20,7 +20,7 @@ from octavo.ops.rope import RopeTable
 from octavo.ops.weights import Embedding, Linear, Vector
 
 T = TypeVar("T")
-Activation = Literal["silu", "gelu_tanh", "gelu"]
+Activation = Literal["silu", "gelu_tanh", "gelu", "relu", "relu2"]  # relu2: relu(x)^2
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,12 @@ class Ops(Protocol[T]):
     def embed(self, table: Embedding, *, scale: float = 1.0) -> T:
         """Rows of `table` for the step's token ids, times `scale`: [num_tokens, hidden_size]."""
 
+    def embed_positions(self, table: Embedding) -> T:
+        """Rows of `table` for the positions of the step's tokens: [num_tokens, hidden_size].
+
+        `table` has a row for every position that can come.
+        """
+
     def linear(self, x: T, weight: Linear) -> T:
         """`x` times the transpose of `weight`, plus its bias: [rows, out_features].
 
@@ -53,6 +59,12 @@ class Ops(Protocol[T]):
 
     def rms_norm(self, x: T, weight: Vector, eps: float) -> T:
         """`x / sqrt(mean(x^2) + eps) * weight` along the row (Zhang and Sennrich 2019)."""
+
+    def layer_norm(self, x: T, weight: Vector | None, bias: Vector | None, eps: float) -> T:
+        """`(x - mean(x)) / sqrt(variance(x) + eps) * weight + bias` along the row (Ba et al. 2016).
+
+        The variance is the mean of `(x - mean(x))^2`. Without `weight` it is 1, without `bias` 0.
+        """
 
     def head_norm(self, x: T, weight: Vector, eps: float) -> T:
         """`rms_norm` of each group of `weight.size` columns on its own: q/k norm."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
+
+VectorEnding = Literal["weight", "bias"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Embedding:
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """A float32 vector [size]: norm weights."""
+    """A float32 vector [size]: weights and biases of norms."""
 
     size: int
     handle: object
@@ -54,5 +56,7 @@ class Weights(Protocol):
     def tied_linear(self, embedding: Embedding) -> Linear:
         """The embedding table used as output matrix, stored once."""
 
-    def vector(self, name: str, size: int, *, offset: float = 0.0) -> Vector:
-        """Elements of `<name>.weight` plus `offset`."""
+    def vector(
+        self, name: str, size: int, *, offset: float = 0.0, ending: VectorEnding = "weight"
+    ) -> Vector:
+        """Elements of `<name>.<ending>` plus `offset`."""

@@ -20,15 +20,14 @@ tokens:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from octavo.contracts.delta import BeamSequence, FinishReason
 from octavo.contracts.request import BeamSpec, EngineRequest
 from octavo.contracts.step import TokenLogprobs
 
 
-@dataclass(frozen=True, slots=True)
-class Continuation:
+class Continuation(NamedTuple):
     """A beam and one more token."""
 
     parent: int  # index of the beam that it continues
@@ -38,8 +37,7 @@ class Continuation:
     total: float  # sum of the log-probabilities of all generated tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Beam:
+class Beam(NamedTuple):
     """The generated part of a sequence that is still alive."""
 
     token_ids: tuple[int, ...] = ()

@@ -82,9 +82,5 @@ class RequestQueue:
         assert self._requests[place] is request, f"{request} is not in the queue"
         del self._requests[place]
 
-    def after(self, request: Request) -> list[Request]:
-        """The requests that are served after this one."""
-        return self._requests[self._place_of(request) + 1 :]
-
     def _place_of(self, request: Request) -> int:
         return bisect_left(self._requests, request.order, key=order_of)

@@ -24,6 +24,14 @@ from octavo.server.routes.completions import create_completion
 from octavo.server.routes.health import health, metrics, ready, show_version
 from octavo.server.routes.messages import count_tokens, create_message
 from octavo.server.routes.models import list_models, show_model
+from octavo.server.routes.ollama import REFUSED, ollama_chat, ollama_generate, refuse
+from octavo.server.routes.ollama_models import (
+    is_alive,
+    list_running,
+    list_tags,
+    ollama_version,
+    show_ollama_model,
+)
 from octavo.server.routes.tokenize import detokenize, tokenize
 from octavo.server.state import ServerState
 
@@ -42,6 +50,14 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/v1/chat/completions", create_chat_completion),
     ("POST", "/v1/messages", create_message),
     ("POST", "/v1/messages/count_tokens", count_tokens),
+    ("HEAD", "/", is_alive),
+    ("POST", "/api/chat", ollama_chat),
+    ("POST", "/api/generate", ollama_generate),
+    ("GET", "/api/tags", list_tags),
+    ("GET", "/api/ps", list_running),
+    ("POST", "/api/show", show_ollama_model),
+    ("GET", "/api/version", ollama_version),
+    *((method, path, refuse) for method, path in REFUSED),
     ("POST", "/tokenize", tokenize),
     ("POST", "/detokenize", detokenize),
     ("POST", "/reset_prefix_cache", reset_prefix_cache),

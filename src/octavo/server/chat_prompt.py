@@ -33,12 +33,12 @@ async def chat_prompt(
         documents=body.documents or None,
         add_generation_prompt=not continues if generates is None else generates,
         continue_final_message=continues,
-        template_kwargs=(body.chat_template_kwargs or {}) | _effort_kwargs(state, effort),
+        template_kwargs=(body.chat_template_kwargs or {}) | effort_kwargs(state, effort),
     )
 
 
-def _effort_kwargs(state: ServerState, effort: str | None) -> dict[str, Any]:
-    """What tells a template of the effort."""
+def effort_kwargs(state: ServerState, effort: str | None) -> dict[str, Any]:
+    """What tells a template of the effort. Raises InvalidRequestError where nothing does."""
     template = state.chat_template()
     if effort is None:
         return {}

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from octavo.chat.stream import ChatPart
 from octavo.outputs import CompletionOutput
 from octavo.server.chat_choices import ChatChoices
-from octavo.server.chat_format import AnswerFormat, answer_format
-from octavo.server.chat_prompt import chat_prompt
+from octavo.server.chat_format import AnswerFormat, ChatFormat, answer_format
+from octavo.server.chat_prompt import chat_prompt, effort_kwargs
 from octavo.server.field_names import errors_name
 from octavo.server.generation import Generation
 from octavo.server.schemas.chat import ChatCompletionRequest, check_chat, limit_of
@@ -43,17 +43,21 @@ async def prepare_chat(
     answer_id: str,
     tenant: str,
     names: Mapping[str, str] | None = None,
+    raw: str | None = None,
 ) -> ChatRun:
     """Check, render and tokenise a chat.
 
     `names`: what a chat calls it -> what this API calls it, for errors. The words of a template
-    stay as they are. Raises InvalidRequestError that names the field.
+    stay as they are. `raw` is a prompt that takes the place of the rendered one; its answer is text
+    and nothing else. Raises InvalidRequestError that names the field.
     """
+    known = state.format if raw is None else ChatFormat()
     words = dict(names or {})
     with errors_name(words):
         check_served(body)
         check_chat(body)
-        answer = answer_format(state.format, body, state.config)
+        answer = answer_format(known, body, state.config)
+        effort_kwargs(state, body.reasoning_effort)
     inner = _names_in(body, answer)
     inner = words | {engine: words.get(chat, chat) for engine, chat in inner.items()}
     with errors_name(inner):
@@ -64,7 +68,7 @@ async def prepare_chat(
             logprobs=(body.top_logprobs or 0) if body.logprobs else None,
             form=answer.form,
         )
-    text = await rendered_chat(state, body, answer)
+    text = await rendered_chat(state, body, answer) if raw is None else raw
     answer = answer.for_prompt(text)
     thinking = None
     if answer.form is not None or body.thinking_token_budget not in (None, -1):

@@ -6,10 +6,11 @@ them, shapes are `[out_features, in_features]` row-major, so the rest of Octavo 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
+from typing import Literal, Protocol
 
 from octavo.config.model_facts import ModelFacts
 from octavo.text.tokenizer import Tokenizer
@@ -59,6 +60,22 @@ _BLOCKS = {
     WeightType.Q5_K: (256, 176),
     WeightType.Q6_K: (256, 210),
 }
+# Format of an element for memoryview, where elements stand alone.
+_ELEMENTS: dict[WeightType, Literal["I", "H"]] = {
+    WeightType.F32: "I",
+    WeightType.F16: "H",
+    WeightType.BF16: "H",
+}
+
+
+# Endings of buffers that some files carry and no model needs: they follow from the configuration.
+DERIVED_ENDINGS = (
+    ".rotary_emb.inv_freq",
+    ".attn.bias",
+    ".attn.masked_bias",
+    ".attention.bias",
+    ".attention.masked_bias",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +90,27 @@ class TensorView:
     # heads whose rows the packer must put back, 0 for none. Stored row h*d + 2*i + j is wanted row
     # h*d + j*d/2 + i (d = rows / heads).
     interleaved_heads: int = 0
+    # Which rows of the stored matrix these are, in this order; None: all as they lie. With
+    # `transposed` the stored matrix is [in_features, rows], so they are columns of what is stored.
+    row_order: Sequence[int] | None = None
+    transposed: bool = False
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.type.num_bytes(math.prod(self.shape[1:]))
+
+    def rows_in_order(self) -> memoryview:
+        """The bytes of the rows as `shape` promises them; a copy unless they lie like that."""
+        if self.row_order is None:
+            return self.data
+        size = self.row_bytes
+        if not self.transposed:
+            pieces = (self.data[row * size : (row + 1) * size] for row in self.row_order)
+            return memoryview(b"".join(pieces))
+        elements = self.data.cast(_ELEMENTS[self.type])
+        stride = len(elements) // self.shape[1]
+        return memoryview(b"".join(elements[row::stride].tobytes() for row in self.row_order))
 
 
 class Checkpoint(Protocol):

@@ -30,7 +30,8 @@ def check_facts(facts: ModelFacts, where: str) -> None:
         raise CorruptFileError(
             f"{where}: {facts.num_layers} layers, but {len(facts.sliding_windows)} layer types"
         )
-    _check_rope(facts.rope, facts, where)
+    if not facts.learned_positions:
+        _check_rope(facts.rope, facts, where)
     if facts.local_rope is not None:
         _check_rope(facts.local_rope, facts, where)
 

@@ -19,12 +19,21 @@ class Fields:
     """One object of keys and values. Every method raises CorruptFileError that names the key.
 
     A method with a `default` returns it for a missing key; without one the key must be there.
-    `prefix` stands before every key in the file, and in no call here.
+    `prefix` stands before every key in the file, and in no call here. `names` has the file's word
+    for a key where it is another one.
     """
 
-    def __init__(self, values: Mapping[str, object], where: str, *, prefix: str = "") -> None:
+    def __init__(
+        self,
+        values: Mapping[str, object],
+        where: str,
+        *,
+        prefix: str = "",
+        names: Mapping[str, str] | None = None,
+    ) -> None:
         self.values = values
         self._prefix = prefix
+        self._names = names or {}
         self.where = where
 
     def __contains__(self, key: str) -> bool:
@@ -35,7 +44,7 @@ class Fields:
 
     def value(self, key: str) -> object:
         """Whatever the file has, None when the key is missing."""
-        return self.values.get(self._prefix + key)
+        return self.values.get(self._in_file(key))
 
     def integer(
         self,
@@ -128,14 +137,17 @@ class Fields:
 
     def refuse(self, key: str, what: str) -> NoReturn:
         """Raise CorruptFileError about `key`."""
-        raise CorruptFileError(f"{self.where}: {self._prefix}{key} {what}")
+        raise CorruptFileError(f"{self.where}: {self._in_file(key)} {what}")
+
+    def _in_file(self, key: str) -> str:
+        return self._prefix + self._names.get(key, key)
 
     def _get(self, key: str, default: object) -> object:
         value = self.value(key)
         if value is not None:
             return value
         if default is None:
-            raise CorruptFileError(f"{self.where}: the key {self._prefix}{key} is missing")
+            raise CorruptFileError(f"{self.where}: the key {self._in_file(key)} is missing")
         return default
 
     def _checked(self, key: str, value: object, above: float, at_most: float) -> float:

@@ -15,12 +15,14 @@ from octavo.config.model_facts import ModelFacts
 from octavo.errors import CorruptFileError, ModelFileError
 from octavo.text.gguf_tokenizer import tokenizer_from_gguf
 from octavo.text.tokenizer import Tokenizer
+from octavo.weights.arrangement import arranged
 from octavo.weights.checkpoint import TensorView
 from octavo.weights.fields import Fields
-from octavo.weights.gguf_facts import ROPE_DIVISORS, architecture_of, facts_from_gguf
+from octavo.weights.gguf_facts import architecture_of, facts_from_gguf
 from octavo.weights.gguf_metadata import GgufMetadata
 from octavo.weights.gguf_names import GgufArchitecture, hf_tensor_name, interleaved_heads
 from octavo.weights.gguf_reader import GgufFile, read_gguf
+from octavo.weights.gguf_rope import ROPE_TENSORS
 
 _PART_NAME = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 MAX_PARTS = 999
@@ -113,10 +115,10 @@ def _joined(files: list[GgufFile]) -> dict[str, TensorView]:
 def _renamed(
     tensors: Mapping[str, TensorView], architecture: GgufArchitecture, facts: ModelFacts, where: str
 ) -> dict[str, TensorView]:
-    """Tensors by Hugging Face name. The rope factors are facts by now and no weight."""
+    """Tensors by Hugging Face name, fused ones taken apart. The rope factors are facts by now."""
     renamed: dict[str, TensorView] = {}
     for name, tensor in tensors.items():
-        if name == ROPE_DIVISORS:
+        if name in ROPE_TENSORS:
             continue
         new_name = hf_tensor_name(name, architecture)
         if new_name in renamed:
@@ -128,4 +130,4 @@ def _renamed(
                 "each must have the same even number"
             )
         renamed[new_name] = replace(tensor, name=new_name, interleaved_heads=heads)
-    return renamed
+    return arranged(renamed, facts, architecture.arrangement)

@@ -6,26 +6,23 @@ the file. Does not know tensors beyond their names, types and shapes.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import cast
+from collections.abc import Mapping
 
-from octavo.config.model_facts import ModelFacts, RopeFacts, RopeScaling
+from octavo.config.model_facts import ModelFacts, RopeFacts
 from octavo.errors import CorruptFileError, UnsupportedModelError
+from octavo.weights.arrangement import GATE_UP
 from octavo.weights.checkpoint import TensorView, WeightType
 from octavo.weights.facts_check import (
     MAX_LAYERS,
-    MAX_ROPE_FACTOR,
-    MAX_ROPE_THETA,
-    MIN_ROPE_FACTOR,
     check_facts,
     known_token_ids,
 )
 from octavo.weights.fields import Fields
 from octavo.weights.gguf_metadata import GgufMetadata
 from octavo.weights.gguf_names import ARCHITECTURES, GgufArchitecture
+from octavo.weights.gguf_rope import gguf_max_position, gguf_rope
+from octavo.weights.gguf_special import ADJUST
 
 EOS_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 # Tokens that end a turn in published chat templates. Older files do not say so in a key.
@@ -45,8 +42,6 @@ SAMPLING_KEYS = {
     "general.sampling.penalty_repeat": "repetition_penalty",
 }
 DTYPES = {WeightType.F32: "float32", WeightType.F16: "float16", WeightType.BF16: "bfloat16"}
-GEMMA3_27B_LAYERS = 62
-ROPE_DIVISORS = "rope_freqs.weight"
 
 
 def architecture_of(metadata: GgufMetadata, where: str) -> GgufArchitecture:
@@ -70,7 +65,7 @@ def facts_from_gguf(
     keys = Fields(metadata, where, prefix=prefix + ".")
     if keys.integer("expert_count", 0):
         raise UnsupportedModelError(f"{where}: mixtures of experts are not supported")
-    facts = _ADJUST[prefix](_common(keys, metadata, tensors, architecture, where), keys)
+    facts = ADJUST[prefix](_common(keys, metadata, tensors, architecture, where), keys)
     check_facts(facts, where)
     return facts
 
@@ -92,7 +87,9 @@ def _common(
     if value_length != head_dim:
         message = f"{where}: keys of {head_dim} and values of {value_length} elements"
         raise UnsupportedModelError(f"{message}; supported: equal sizes")
-    rope = _rope(keys, head_dim, tensors)
+    has_positions = "position_embd.weight" in tensors
+    rope = RopeFacts(rotary_dim=0) if has_positions else gguf_rope(keys, head_dim, tensors)
+    eps_key = "rms_epsilon" if architecture.norm == "rms" else "epsilon"
     return ModelFacts(
         architecture=architecture.hf_name,
         vocab_size=vocab_size,
@@ -102,14 +99,20 @@ def _common(
         num_heads=num_heads,
         num_kv_heads=keys.integer("attention.head_count_kv", num_heads, at_least=1),
         head_dim=head_dim,
-        max_position=_max_position(keys, rope),
-        rms_norm_eps=keys.number("attention.layer_norm_rms_epsilon", above=0.0),
+        max_position=gguf_max_position(keys, rope),
+        norm_eps=keys.number(f"attention.layer_norm_{eps_key}", above=0.0),
         hidden_act="silu",
         rope=rope,
         tie_word_embeddings="output.weight" not in tensors,
-        attention_bias="blk.0.attn_q.bias" in tensors,
+        attention_bias=any(f"blk.0.attn_{part}.bias" in tensors for part in ("q", "qkv")),
         attention_out_bias="blk.0.attn_output.bias" in tensors,
-        mlp_bias="blk.0.ffn_gate.bias" in tensors,
+        mlp_bias=any(f"blk.0.ffn_{part}.bias" in tensors for part in ("gate", "up")),
+        head_bias="output.bias" in tensors,
+        gated_mlp="blk.0.ffn_gate.weight" in tensors
+        or architecture.layer_parts["ffn_up"] == GATE_UP,
+        norm=architecture.norm,
+        norm_bias="output_norm.bias" in tensors,
+        learned_positions=has_positions,
         qk_norm="blk.0.attn_q_norm.weight" in tensors,
         attention_scale=head_dim**-0.5,
         eos_token_ids=_eos_token_ids(metadata, vocab_size, where),
@@ -117,105 +120,6 @@ def _common(
         dtype=_dtype(tensors),
         generation_defaults=_generation_defaults(metadata, where),
     )
-
-
-def _unchanged(facts: ModelFacts, keys: Fields) -> ModelFacts:
-    return facts
-
-
-def _gemma3(facts: ModelFacts, keys: Fields) -> ModelFacts:
-    """Gemma's constants (Gemma Team 2025). The norm weights have their +1 in the file already."""
-    is_27b = facts.num_layers == GEMMA3_27B_LAYERS
-    query_size = facts.hidden_size / facts.num_heads if is_27b else facts.head_dim
-    window = keys.integer("attention.sliding_window", at_least=1)
-    return replace(
-        facts,
-        hidden_act="gelu_tanh",
-        attention_scale=query_size**-0.5,
-        sliding_windows=_windows(keys, window, facts.num_layers),
-        local_rope=RopeFacts(
-            theta=keys.number("rope.freq_base_swa", 10000.0, above=1.0, at_most=MAX_ROPE_THETA),
-            rotary_dim=facts.rope.rotary_dim,
-        ),
-        embedding_scale=math.sqrt(facts.hidden_size),
-        norm_weight_offset=0.0,
-        logits_soft_cap=keys.optional_number("final_logit_softcapping", above=0.0),
-    )
-
-
-_ADJUST: dict[str, Callable[[ModelFacts, Fields], ModelFacts]] = {
-    "llama": _unchanged,
-    "qwen2": _unchanged,
-    "qwen3": _unchanged,
-    "gemma3": _gemma3,
-}
-
-
-def _windows(keys: Fields, window: int, num_layers: int) -> tuple[int, ...]:
-    """The window of each layer: every sixth sees everything, unless the file says otherwise."""
-    key = "attention.sliding_window_pattern"
-    if isinstance(keys.value(key), list):
-        flags = keys.items(key)
-        if len(flags) != num_layers:
-            keys.refuse(key, f"has {len(flags)} items for {num_layers} layers")
-        return tuple(window if flag else 0 for flag in flags)
-    period = keys.integer(key, 6, at_least=1)
-    return tuple(window if (layer + 1) % period else 0 for layer in range(num_layers))
-
-
-def _rope(keys: Fields, head_dim: int, tensors: Mapping[str, TensorView]) -> RopeFacts:
-    """Base and scaling. `attn_factor` multiplies YaRN's own formula, as in llama.cpp."""
-    factor = keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 1.0)) or 1.0
-    kind = keys.text("rope.scaling.type", "linear" if factor != 1.0 else "none")
-    if kind not in ("none", "linear", "yarn"):
-        message = f"{keys.where}: rope scaling {kind!r} is not supported"
-        raise UnsupportedModelError(f"{message}. Supported in GGUF files: none, linear, yarn")
-    if not 1.0 <= factor <= MAX_ROPE_FACTOR:
-        keys.refuse("rope.scaling.factor", f"must be from 1 to {MAX_ROPE_FACTOR:g}, got {factor:g}")
-    scaling = "default" if kind == "none" else cast(RopeScaling, kind)
-    attention_factor = None
-    own_factor = _factor(keys, "rope.scaling.attn_factor", 1.0)
-    if scaling == "yarn" and own_factor != 1.0:
-        attention_factor = own_factor * (0.1 * math.log(factor) + 1.0)
-    original = keys.integer("rope.scaling.original_context_length", 0)
-    return RopeFacts(
-        theta=keys.number("rope.freq_base", 10000.0, above=1.0, at_most=MAX_ROPE_THETA),
-        rotary_dim=keys.integer("rope.dimension_count", head_dim, at_least=1),
-        scaling=scaling,
-        factor=factor if scaling != "default" else 1.0,
-        original_max_position=(original or keys.integer("context_length"))
-        if scaling == "yarn"
-        else 0,
-        attention_factor=attention_factor,
-        beta_fast=_factor(keys, "rope.scaling.yarn_beta_fast", 32.0),
-        beta_slow=_factor(keys, "rope.scaling.yarn_beta_slow", 1.0),
-        inv_freq_divisors=_rope_divisors(tensors, keys.where),
-    )
-
-
-def _factor(keys: Fields, key: str, default: float) -> float:
-    return keys.number(key, default, above=MIN_ROPE_FACTOR, at_most=MAX_ROPE_FACTOR)
-
-
-def _max_position(keys: Fields, rope: RopeFacts) -> int:
-    """The context that the file promises. YaRN's stretch counts where its start is given."""
-    context = keys.integer("context_length", at_least=1)
-    if rope.scaling == "yarn" and "rope.scaling.original_context_length" in keys:
-        return max(context, int(rope.original_max_position * rope.factor))
-    return context
-
-
-def _rope_divisors(tensors: Mapping[str, TensorView], where: str) -> tuple[float, ...]:
-    """One divisor of each frequency, which converters work out for Llama 3's scaling."""
-    tensor = tensors.get(ROPE_DIVISORS)
-    if tensor is None:
-        return ()
-    if tensor.type != WeightType.F32 or len(tensor.shape) != 1:
-        raise CorruptFileError(f"{where}: {ROPE_DIVISORS} must be a vector of F32")
-    divisors = tuple(tensor.data.cast("f"))
-    if not all(math.isfinite(divisor) and divisor > 0 for divisor in divisors):
-        raise CorruptFileError(f"{where}: {ROPE_DIVISORS} must hold positive numbers")
-    return divisors
 
 
 def _vocab_size(tensors: Mapping[str, TensorView], where: str) -> int:

@@ -1,17 +1,21 @@
 """llama.cpp's architecture and tensor names -> Hugging Face's.
 
 Owns the tables. A new architecture is one row here and, where it has constants of its own, one
-function in `gguf_facts.py`.
+function in `gguf_special.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from octavo.config.model_facts import NormKind
+from octavo.weights.arrangement import GATE_UP, Arrangement
 
 # Names of whole tensors without `.weight` or `.bias`.
 MODEL_PARTS = {
     "token_embd": "model.embed_tokens",
+    "position_embd": "model.embed_positions",
     "output_norm": "model.norm",
     "output": "lm_head",
 }
@@ -21,6 +25,7 @@ LLAMA_PARTS = {
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
+    "attn_qkv": "self_attn.qkv_proj",
     "attn_q_norm": "self_attn.q_norm",
     "attn_k_norm": "self_attn.k_norm",
     "attn_output": "self_attn.o_proj",
@@ -29,11 +34,12 @@ LLAMA_PARTS = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-GEMMA3_PARTS = LLAMA_PARTS | {
+POST_NORM_PARTS = LLAMA_PARTS | {
     "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }
+SANDWICH_PARTS = POST_NORM_PARTS | {"ffn_norm": "pre_feedforward_layernorm"}
+FUSED_GATE = {"ffn_up": GATE_UP}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +47,41 @@ class GgufArchitecture:
     """How llama.cpp stores one architecture."""
 
     hf_name: str  # what config.json would call it
-    layer_parts: Mapping[str, str]
-    has_interleaved_heads: bool = False  # rows of q and k are in llama.cpp's rotary order
+    layer_parts: Mapping[str, str] = field(default_factory=lambda: LLAMA_PARTS)
+    # Rows of q and k are in llama.cpp's rotary order, because its converter puts them there; other
+    # than in `arrangement`, where they were trained like that.
+    has_interleaved_heads: bool = False
+    norm: NormKind = "rms"
+    arrangement: Arrangement = field(default_factory=Arrangement)
 
 
+_PAIRS = Arrangement(rotary_pairs=True)
 ARCHITECTURES = {
-    "llama": GgufArchitecture("LlamaForCausalLM", LLAMA_PARTS, has_interleaved_heads=True),
-    "qwen2": GgufArchitecture("Qwen2ForCausalLM", LLAMA_PARTS),
-    "qwen3": GgufArchitecture("Qwen3ForCausalLM", LLAMA_PARTS),
-    "gemma3": GgufArchitecture("Gemma3ForCausalLM", GEMMA3_PARTS),
+    "arcee": GgufArchitecture("ArceeForCausalLM", has_interleaved_heads=True),
+    "cohere2": GgufArchitecture("Cohere2ForCausalLM", norm="layer", arrangement=_PAIRS),
+    "command-r": GgufArchitecture("CohereForCausalLM", norm="layer", arrangement=_PAIRS),
+    "gemma": GgufArchitecture("GemmaForCausalLM"),
+    "gemma2": GgufArchitecture("Gemma2ForCausalLM", SANDWICH_PARTS),
+    "gemma3": GgufArchitecture("Gemma3ForCausalLM", SANDWICH_PARTS),
+    "glm4": GgufArchitecture("Glm4ForCausalLM", SANDWICH_PARTS | FUSED_GATE, arrangement=_PAIRS),
+    "gpt2": GgufArchitecture("GPT2LMHeadModel", norm="layer"),
+    "gptneox": GgufArchitecture("GPTNeoXForCausalLM", norm="layer"),
+    "granite": GgufArchitecture("GraniteForCausalLM", has_interleaved_heads=True),
+    "llama": GgufArchitecture("LlamaForCausalLM", has_interleaved_heads=True),
+    "nemotron": GgufArchitecture("NemotronForCausalLM", norm="layer"),
+    "olmo": GgufArchitecture(
+        "OlmoForCausalLM", has_interleaved_heads=True, norm="layer_without_weight"
+    ),
+    "olmo2": GgufArchitecture("Olmo2ForCausalLM", POST_NORM_PARTS),
+    "phi2": GgufArchitecture("PhiForCausalLM", norm="layer"),
+    "phi3": GgufArchitecture("Phi3ForCausalLM", LLAMA_PARTS | FUSED_GATE),
+    "qwen2": GgufArchitecture("Qwen2ForCausalLM"),
+    "qwen3": GgufArchitecture("Qwen3ForCausalLM"),
+    "seed_oss": GgufArchitecture("SeedOssForCausalLM", POST_NORM_PARTS),
+    "smollm3": GgufArchitecture("SmolLM3ForCausalLM", has_interleaved_heads=True),
+    "stablelm": GgufArchitecture("StableLmForCausalLM", norm="layer"),
+    "starcoder": GgufArchitecture("GPTBigCodeForCausalLM", norm="layer"),
+    "starcoder2": GgufArchitecture("Starcoder2ForCausalLM", norm="layer"),
 }
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from octavo.config.model_facts import ModelFacts
 from octavo.errors import CorruptFileError, ModelFileError
 from octavo.text.tokenizer import Tokenizer, tokenizer_from_folder
+from octavo.weights.arrangement import arranged
 from octavo.weights.checkpoint import TensorView
 from octavo.weights.facts_check import known_token_ids
 from octavo.weights.hf_config import facts_from_config, text_section
@@ -22,6 +23,7 @@ from octavo.weights.hf_generation import (
     eos_token_ids,
     generation_defaults,
 )
+from octavo.weights.hf_names import layout_of, renamed
 from octavo.weights.json_file import read_fields
 from octavo.weights.safetensors_file import read_safetensors
 
@@ -62,10 +64,13 @@ def open_folder(folder: Path, *, name: str | None = None) -> HfCheckpoint:
 
     Raises CorruptFileError, UnsupportedModelError, or ModelFileError when a file is missing.
     """
+    facts = _facts(folder)
+    layout = layout_of(facts.architecture)
+    tensors = renamed(_decoder_only(_tensors(folder)), layout)
     return HfCheckpoint(
         name=name or folder.resolve().name,
-        facts=_facts(folder),
-        tensors=_decoder_only(_tensors(folder)),
+        facts=facts,
+        tensors=arranged(tensors, facts, layout.arrangement),
         chat_template=chat_template(folder),
         folder=folder,
     )

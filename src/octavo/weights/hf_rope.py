@@ -16,7 +16,6 @@ from octavo.errors import UnsupportedModelError
 from octavo.weights.facts_check import MAX_ROPE_FACTOR, MAX_ROPE_THETA, MIN_ROPE_FACTOR
 from octavo.weights.fields import Fields
 
-LOCAL_THETA = 10000.0
 # Names of scalings over time -> ours.
 SCALINGS: dict[str, RopeScaling] = {
     "default": "default",
@@ -40,10 +39,10 @@ def rope_facts(config: Fields, head_dim: int, default_theta: float) -> RopeFacts
     return _facts(_scaling(config, FULL), config, head_dim, default_theta)
 
 
-def local_rope_facts(config: Fields, head_dim: int) -> RopeFacts:
-    """Base of Gemma 3's window layers. A `rope_scaling` of the old form is not meant for them."""
+def local_rope_facts(config: Fields, head_dim: int, default_theta: float) -> RopeFacts:
+    """Base of window layers alone. A `rope_scaling` of the old form is not meant for them."""
     nested = _nested(config, WINDOW)
-    theta = config.number("rope_local_base_freq", LOCAL_THETA, above=1.0, at_most=MAX_ROPE_THETA)
+    theta = config.number("rope_local_base_freq", default_theta, above=1.0, at_most=MAX_ROPE_THETA)
     return _facts(nested or Fields({}, config.where), Fields({}, config.where), head_dim, theta)
 
 

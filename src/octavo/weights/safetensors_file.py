@@ -11,10 +11,11 @@ file before it is used. Does not know what a tensor means. The layout:
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 from octavo.errors import CorruptFileError, UnsupportedModelError
-from octavo.weights.checkpoint import TensorView, WeightType
+from octavo.weights.checkpoint import DERIVED_ENDINGS, TensorView, WeightType
 from octavo.weights.fields import Fields
 from octavo.weights.json_file import parse_object
 from octavo.weights.mapped_file import map_file
@@ -25,7 +26,7 @@ DTYPES = {"F32": WeightType.F32, "F16": WeightType.F16, "BF16": WeightType.BF16}
 
 
 def read_safetensors(path: Path) -> dict[str, TensorView]:
-    """Map and check one file; a view may start at any byte.
+    """Map and check one file; a view may start at any byte. Derived buffers are left out.
 
     Raises CorruptFileError for a malformed file, UnsupportedModelError for other types than F32,
     F16 and BF16, ModelFileError when the file cannot be read.
@@ -42,33 +43,45 @@ def read_safetensors(path: Path) -> dict[str, TensorView]:
     header = parse_object(bytes(data[8 : 8 + header_bytes]), f"the header of {path}")
     header.pop("__metadata__", None)
     headers = Fields(header, str(path))
-    tensors = [_tensor(headers, name, data[8 + header_bytes :]) for name in header]
-    _check_coverage(tensors, len(data) - 8 - header_bytes, path)
-    return {view.name: view for _, view in tensors}
+    content = data[8 + header_bytes :]
+    spans: dict[str, tuple[int, int]] = {}
+    tensors: dict[str, TensorView] = {}
+    for name in header:
+        entry = headers.section(name)
+        if entry is None:
+            headers.refuse(name, "must be an object")
+        if name.endswith(DERIVED_ENDINGS):
+            spans[name] = _span(entry, len(content))
+        else:
+            spans[name], tensors[name] = _tensor(headers, name, entry, content)
+    _check_coverage(spans, len(content), path)
+    return tensors
 
 
-def _tensor(headers: Fields, name: str, data: memoryview) -> tuple[int, TensorView]:
-    """Where a tensor begins in the data, and its view."""
-    entry = headers.section(name)
-    if entry is None:
-        headers.refuse(name, "must be an object")
+def _tensor(
+    headers: Fields, name: str, entry: Fields, data: memoryview
+) -> tuple[tuple[int, int], TensorView]:
+    """Where a tensor begins and ends in the data, and its view."""
     dtype = entry.text("dtype")
     if dtype not in DTYPES:
         message = f"{headers.where}: {name} has the type {dtype}, which is not supported"
         raise UnsupportedModelError(f"{message}. Supported: {', '.join(DTYPES)}")
     shape = _lengths(entry, "shape", MAX_DIMENSIONS)
-    offsets = _lengths(entry, "data_offsets", 2)
-    if len(offsets) != 2 or not offsets[0] <= offsets[1] <= len(data):
-        entry.refuse(
-            "data_offsets", f"{list(offsets)} are not within the {len(data)} bytes of data"
-        )
+    begin, end = _span(entry, len(data))
     num_bytes = DTYPES[dtype].num_bytes(math.prod(shape))
-    if offsets[1] - offsets[0] != num_bytes:
+    if end - begin != num_bytes:
+        entry.refuse("data_offsets", f"span {end - begin} bytes, the shape needs {num_bytes}")
+    return (begin, end), TensorView(name, DTYPES[dtype], shape, data[begin:end])
+
+
+def _span(entry: Fields, num_bytes: int) -> tuple[int, int]:
+    """Where a tensor begins and ends in so many bytes of data."""
+    offsets = _lengths(entry, "data_offsets", 2)
+    if len(offsets) != 2 or not offsets[0] <= offsets[1] <= num_bytes:
         entry.refuse(
-            "data_offsets", f"span {offsets[1] - offsets[0]} bytes, the shape needs {num_bytes}"
+            "data_offsets", f"{list(offsets)} are not within the {num_bytes} bytes of data"
         )
-    view = TensorView(name, DTYPES[dtype], shape, data[offsets[0] : offsets[1]])
-    return offsets[0], view
+    return offsets[0], offsets[1]
 
 
 def _lengths(entry: Fields, key: str, at_most: int) -> tuple[int, ...]:
@@ -84,16 +97,16 @@ def _lengths(entry: Fields, key: str, at_most: int) -> tuple[int, ...]:
     return tuple(lengths)
 
 
-def _check_coverage(tensors: list[tuple[int, TensorView]], num_bytes: int, path: Path) -> None:
+def _check_coverage(spans: Mapping[str, tuple[int, int]], num_bytes: int, path: Path) -> None:
     """Tensors must fill the data from the first to the last byte, each byte once."""
     end = 0
-    for begin, view in sorted(tensors, key=lambda tensor: (tensor[0], len(tensor[1].data))):
+    for name, (begin, own_end) in sorted(spans.items(), key=lambda item: item[1]):
         if begin != end:
             what = (
                 "overlaps another tensor" if begin < end else f"leaves a gap of {begin - end} bytes"
             )
-            raise CorruptFileError(f"{path}: {view.name} {what}")
-        end = begin + len(view.data)
+            raise CorruptFileError(f"{path}: {name} {what}")
+        end = own_end
     if end != num_bytes:
         raise CorruptFileError(
             f"{path}: {num_bytes - end} bytes after the last tensor; is it truncated?"

@@ -67,6 +67,10 @@ class EagerOps:
         """See `ops.ops.Ops`."""
         return self._run(lambda ops: ops.embed(table, scale=scale))
 
+    def embed_positions(self, table: Embedding) -> Floats:
+        """See `ops.ops.Ops`."""
+        return self._run(lambda ops: ops.embed_positions(table))
+
     def linear(self, x: Floats, weight: Linear) -> Floats:
         """See `ops.ops.Ops`."""
         return self._run(lambda ops, x: ops.linear(x, weight), x)
@@ -86,6 +90,12 @@ class EagerOps:
     def rms_norm(self, x: Floats, weight: Vector, eps: float) -> Floats:
         """See `ops.ops.Ops`."""
         return self._run(lambda ops, x: ops.rms_norm(x, weight, eps), x)
+
+    def layer_norm(
+        self, x: Floats, weight: Vector | None, bias: Vector | None, eps: float
+    ) -> Floats:
+        """See `ops.ops.Ops`."""
+        return self._run(lambda ops, x: ops.layer_norm(x, weight, bias, eps), x)
 
     def head_norm(self, x: Floats, weight: Vector, eps: float) -> Floats:
         """See `ops.ops.Ops`."""

@@ -32,17 +32,17 @@ def float_values(view: TensorView) -> array[float]:
 
 def _decode(view: TensorView) -> array[float]:
     """Little-endian numbers of the file as float32."""
-    count = view.shape[0]
+    count, data = view.shape[0], view.rows_in_order()
     if view.type is WeightType.F16:
-        return array("f", struct.unpack(f"<{count}e", view.data))
+        return array("f", struct.unpack(f"<{count}e", data))
     if view.type is WeightType.BF16:
         # The upper half of a float32.
-        halves = bytes(view.data)
+        halves = bytes(data)
         raw = bytearray(4 * count)
         raw[2::4] = halves[0::2]
         raw[3::4] = halves[1::2]
     elif view.type is WeightType.F32:
-        raw = bytearray(view.data)
+        raw = bytearray(data)
     else:
         raise UnsupportedModelError(
             f"tensor {view.name} is a quantised vector ({view.type.name}); vectors must be one of "

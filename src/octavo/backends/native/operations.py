@@ -55,6 +55,13 @@ class Embed:
 
 
 @dataclass(frozen=True, slots=True)
+class EmbedPositions:
+    """Rows of a table by position."""
+
+    matrix: int
+
+
+@dataclass(frozen=True, slots=True)
 class Product:
     """`linear`: (x) times the transpose of a matrix."""
 
@@ -66,6 +73,15 @@ class Norm:
     """Root mean square norm of (x), in groups of the weight's size."""
 
     vector: int
+    eps: float
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNorm:
+    """Layer norm of (x), with weight and bias where they are given."""
+
+    weight: int | None
+    bias: int | None
     eps: float
 
 
@@ -130,8 +146,10 @@ class TakeWanted:
 
 Kind = (
     Embed
+    | EmbedPositions
     | Product
     | Norm
+    | LayerNorm
     | Angles
     | Rotate
     | Attend
@@ -147,7 +165,7 @@ Kind = (
 # (Rotate) is read before it is written.
 IN_PLACE = (Rotate, Activate, Add, Scale, SoftCap)
 # A row of the result needs the same row of the inputs and nothing else about that row.
-ROW_ALONE = (Product, Norm, Gate, Activate, Add, Scale, SoftCap)
+ROW_ALONE = (Product, Norm, LayerNorm, Gate, Activate, Add, Scale, SoftCap)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

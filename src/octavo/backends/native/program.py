@@ -12,8 +12,10 @@ from octavo.backends.native.operations import (
     Angles,
     Attend,
     Embed,
+    EmbedPositions,
     Gate,
     Kind,
+    LayerNorm,
     Norm,
     Product,
     Rotate,
@@ -63,15 +65,16 @@ class _Appender:
     def append(self, kind: Kind, inputs: list[View], output: View) -> None:
         program, rows, barrier = self._program, self._rows, self._barrier
         match kind:
-            case Embed(matrix, scale):
-                program.embed(rows, barrier, matrix, scale, output)
+            case Embed() | EmbedPositions() | Angles():
+                self._append_source(kind, output)
             case Product(matrix):
                 program.linear(rows, barrier, matrix, inputs[0], output)
             case Norm(vector, eps):
                 program.norm(rows, barrier, vector, eps, inputs[0], output)
-            case Angles(table):
-                factor = table.attention_factor
-                program.rope_table(rows, barrier, table.inv_freq, factor, output)
+            case LayerNorm(weight, bias, eps):
+                program.layer_norm(
+                    rows, barrier, _or_none(weight), _or_none(bias), eps, inputs[0], output
+                )
             case Rotate(head_dim):
                 program.rotary(rows, barrier, inputs[0], inputs[1], head_dim, output)
             case Attend(spec):
@@ -88,6 +91,18 @@ class _Appender:
                 program.soft_cap(rows, barrier, cap, inputs[0], output)
             case TakeWanted():
                 program.wanted_rows(rows, barrier, inputs[0], output)
+
+    def _append_source(self, kind: Embed | EmbedPositions | Angles, output: View) -> None:
+        """What a token's id or position gives, without inputs."""
+        program, rows, barrier = self._program, self._rows, self._barrier
+        match kind:
+            case Embed(matrix, scale):
+                program.embed(rows, barrier, matrix, scale, output)
+            case EmbedPositions(matrix):
+                program.embed_positions(rows, barrier, matrix, output)
+            case Angles(table):
+                factor = table.attention_factor
+                program.rope_table(rows, barrier, table.inv_freq, factor, output)
 
     def _append_attention(self, spec: AttentionSpec, inputs: list[View], output: View) -> None:
         q, k, v = inputs
@@ -106,3 +121,8 @@ class _Appender:
             v=v,
             out=output,
         )
+
+
+def _or_none(vector: int | None) -> int:
+    """How the extension calls no vector."""
+    return -1 if vector is None else vector

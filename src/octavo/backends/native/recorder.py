@@ -15,8 +15,10 @@ from octavo.backends.native.operations import (
     Attend,
     Buffer,
     Embed,
+    EmbedPositions,
     Gate,
     Kind,
+    LayerNorm,
     Norm,
     Operation,
     Product,
@@ -37,6 +39,8 @@ _ACTIVATIONS = {
     "silu": NativeActivation.SILU,
     "gelu_tanh": NativeActivation.GELU_TANH,
     "gelu": NativeActivation.GELU,
+    "relu": NativeActivation.RELU,
+    "relu2": NativeActivation.SQUARED_RELU,
 }
 
 
@@ -64,6 +68,10 @@ class Recorder:
         """See `ops.ops.Ops`."""
         return self._append(Embed(_id(table), scale), (), Rows.TOKENS, table.hidden_size)
 
+    def embed_positions(self, table: Embedding) -> Buffer:
+        """See `ops.ops.Ops`."""
+        return self._append(EmbedPositions(_id(table)), (), Rows.TOKENS, table.hidden_size)
+
     def linear(self, x: Buffer, weight: Linear) -> Buffer:
         """See `ops.ops.Ops`."""
         assert x.width == weight.in_features, (x.width, weight)
@@ -82,6 +90,13 @@ class Recorder:
         """See `ops.ops.Ops`."""
         assert x.width == weight.size, (x.width, weight)
         return self._alike(Norm(_id(weight), eps), x)
+
+    def layer_norm(
+        self, x: Buffer, weight: Vector | None, bias: Vector | None, eps: float
+    ) -> Buffer:
+        """See `ops.ops.Ops`."""
+        assert all(x.width == vector.size for vector in (weight, bias) if vector is not None)
+        return self._alike(LayerNorm(_optional_id(weight), _optional_id(bias), eps), x)
 
     def head_norm(self, x: Buffer, weight: Vector, eps: float) -> Buffer:
         """See `ops.ops.Ops`."""
@@ -150,6 +165,10 @@ def _phase(operation: Operation) -> int:
     if operation.output.rows is Rows.WANTED:
         return 2
     return 0 if isinstance(operation.kind, Angles) else 1
+
+
+def _optional_id(vector: Vector | None) -> int | None:
+    return None if vector is None else _id(vector)
 
 
 def _id(weight: Embedding | Linear | Vector) -> int:

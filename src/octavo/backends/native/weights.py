@@ -13,11 +13,8 @@ from dataclasses import dataclass
 from octavo import _native
 from octavo.backends.native.float_values import FLOAT_TYPES, float_values
 from octavo.errors import CorruptFileError, UnsupportedModelError
-from octavo.ops.weights import Embedding, Linear, Vector
-from octavo.weights.checkpoint import TensorView, WeightType
-
-# Buffers that some checkpoints carry and no model needs: they follow from the configuration.
-_DERIVED_ENDINGS = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
+from octavo.ops.weights import Embedding, Linear, Vector, VectorEnding
+from octavo.weights.checkpoint import DERIVED_ENDINGS, TensorView, WeightType
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +59,13 @@ class NativeWeights:
         rows = embedding.vocab_size
         return Linear(rows, embedding.hidden_size, (rows,), embedding.handle)
 
-    def vector(self, name: str, size: int, *, offset: float = 0.0) -> Vector:
+    def vector(
+        self, name: str, size: int, *, offset: float = 0.0, ending: VectorEnding = "weight"
+    ) -> Vector:
         """See `ops.weights.Weights`."""
-        key = ("vector", name, size, offset)
+        key = ("vector", name, ending, size, offset)
         if key not in self._ids:
-            values = float_values(self._find(f"{name}.weight", (size,)))
+            values = float_values(self._find(f"{name}.{ending}", (size,)))
             if offset:
                 values = array("f", [value + offset for value in values])
             self._ids[key] = self.native.add_vector(values)
@@ -83,7 +82,7 @@ class NativeWeights:
         return [
             name
             for name in self._tensors
-            if name not in self._used and not name.endswith(_DERIVED_ENDINGS)
+            if name not in self._used and not name.endswith(DERIVED_ENDINGS)
         ]
 
     def load(self, threads: _native.ThreadPool, report: Callable[[float], None]) -> None:
@@ -94,7 +93,12 @@ class NativeWeights:
         for fill in self._fills:
             view = fill.view
             self.native.fill(
-                threads, fill.matrix, fill.source, view.type, view.data, view.interleaved_heads
+                threads,
+                fill.matrix,
+                fill.source,
+                view.type,
+                view.rows_in_order(),
+                view.interleaved_heads,
             )
             done += view.data.nbytes
             report(done / total)

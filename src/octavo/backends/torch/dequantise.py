@@ -19,7 +19,7 @@ _BLOCKS_AT_ONCE = 1 << 16  # bounds the intermediate tensors of a large table
 
 def dequantise(view: TensorView) -> Tensor:
     """The tensor as float32 of `view.shape` on the CPU, rows in Hugging Face's order."""
-    stored = torch.frombuffer(bytearray(view.data), dtype=torch.uint8)
+    stored = torch.frombuffer(bytearray(view.rows_in_order()), dtype=torch.uint8)
     blocks = stored.reshape(-1, view.type.block_bytes)
     decode = _DECODERS[view.type]
     parts = [decode(part) for part in torch.split(blocks, _BLOCKS_AT_ONCE)]

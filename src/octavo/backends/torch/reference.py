@@ -46,6 +46,10 @@ class TorchOps:
         """See `ops.ops.Ops`."""
         return self._tensor(table.handle)[self._token_ids] * scale
 
+    def embed_positions(self, table: Embedding) -> Tensor:
+        """See `ops.ops.Ops`."""
+        return self._tensor(table.handle)[self._positions]
+
     def linear(self, x: Tensor, weight: Linear) -> Tensor:
         """See `ops.ops.Ops`."""
         assert isinstance(weight.handle, LinearHandle)
@@ -62,6 +66,16 @@ class TorchOps:
         """See `ops.ops.Ops`."""
         mean_square = x.square().mean(dim=-1, keepdim=True)
         return x * torch.rsqrt(mean_square + eps) * self._tensor(weight.handle)
+
+    def layer_norm(
+        self, x: Tensor, weight: Vector | None, bias: Vector | None, eps: float
+    ) -> Tensor:
+        """See `ops.ops.Ops`."""
+        centred = x - x.mean(dim=-1, keepdim=True)
+        normalised = centred * torch.rsqrt(centred.square().mean(dim=-1, keepdim=True) + eps)
+        if weight is not None:
+            normalised = normalised * self._tensor(weight.handle)
+        return normalised if bias is None else normalised + self._tensor(bias.handle)
 
     def head_norm(self, x: Tensor, weight: Vector, eps: float) -> Tensor:
         """See `ops.ops.Ops`."""
@@ -131,6 +145,10 @@ class TorchOps:
                 return functional.gelu(x, approximate="tanh")
             case "gelu":
                 return functional.gelu(x)
+            case "relu":
+                return functional.relu(x)
+            case "relu2":
+                return functional.relu(x).square()
 
     def add(self, a: Tensor, b: Tensor) -> Tensor:
         """See `ops.ops.Ops`."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from octavo.backends.torch.dequantise import dequantise
 from octavo.errors import CorruptFileError
-from octavo.ops.weights import Embedding, Linear, Vector
+from octavo.ops.weights import Embedding, Linear, Vector, VectorEnding
 from octavo.weights.checkpoint import TensorView, WeightType
 
 _FLOAT_TYPES = (WeightType.F32, WeightType.F16, WeightType.BF16)
@@ -79,9 +79,11 @@ class TorchWeights:
         rows = embedding.vocab_size
         return Linear(rows, embedding.hidden_size, (rows,), handle)
 
-    def vector(self, name: str, size: int, *, offset: float = 0.0) -> Vector:
+    def vector(
+        self, name: str, size: int, *, offset: float = 0.0, ending: VectorEnding = "weight"
+    ) -> Vector:
         """See `ops.weights.Weights`."""
-        return Vector(size, self._ask(Stack((f"{name}.weight",), offset), [(size,)]))
+        return Vector(size, self._ask(Stack((f"{name}.{ending}",), offset), [(size,)]))
 
     @property
     def num_bytes(self) -> int:

@@ -1,3 +1,4 @@
-"""Other APIs' chats <-> ours: each module converts one API's body to a ChatCompletionRequest, and the
-parts of an answer to that API's shape.
+"""Other APIs' chats <-> ours.
+
+Each module converts one API's body to a ChatCompletionRequest, or an answer to that API's shape.
 """

@@ -171,6 +171,8 @@ def _keep_from_thinking(state: ServerState, chat: ChatCompletionRequest) -> None
         return  # it has no thoughts
     template = state.chat_template()
     if not (template.uses("enable_thinking") or template.uses("reasoning_effort")):
-        message = "thinking.type 'disabled' means nothing to this model's chat template; leave it out"
+        message = (
+            "thinking.type 'disabled' means nothing to this model's chat template; leave it out"
+        )
         raise InvalidRequestError(message, param="thinking.type")
     chat.reasoning_effort = "none"

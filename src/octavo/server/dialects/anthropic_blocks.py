@@ -74,9 +74,10 @@ def _checked(content: list[Any], role: str, where: str) -> list[Block]:
         if not isinstance(kind, str) or kind not in _OF_ROLE[role]:
             rule = f"must be one of {', '.join(_OF_ROLE[role])} in a message of the {role}"
             raise wrong(f"{here}.type", rule)
-        if kind == "text" and not block.get("citations"):
-            block = {name: value for name, value in block.items() if name != "citations"}
-        check_names(block, _FIELDS[kind], here)
+        known = _FIELDS[kind]
+        if block.get("citations") == []:
+            known = known | {"citations"}
+        check_names(block, known, here)
         blocks.append((here, block))
     return blocks
 

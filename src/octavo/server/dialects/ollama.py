@@ -67,7 +67,11 @@ def chat_of(state: ServerState, body: OllamaChatRequest) -> ChatCompletionReques
 
 
 def prompt_chat_of(state: ServerState, body: OllamaGenerateRequest) -> ChatCompletionRequest:
-    """The chat of /api/generate; with `raw` only its other fields count."""
+    """The chat of /api/generate.
+
+    A raw prompt, and any prompt of a model without a template, is taken as it is: then
+    `add_special_tokens` is set.
+    """
     for name in ("suffix", "template", "images", "context"):
         if getattr(body, name):
             raise wrong(name, "is not supported by this server")
@@ -79,6 +83,8 @@ def prompt_chat_of(state: ServerState, body: OllamaGenerateRequest) -> ChatCompl
     chat.messages = [{"role": "user", "content": body.prompt or ""}]
     if body.system:
         chat.messages.insert(0, {"role": "system", "content": body.system})
+    if body.raw or (state.chat_template().source is None and not body.system):
+        chat.add_special_tokens = True
     return chat
 
 

@@ -38,7 +38,8 @@ def spelled(rules: Sequence[tuple[str, str]]) -> Iterator[None]:
     except InvalidRequestError as error:
         message, param = error.message, error.param or ""
         for pattern, replacement in rules:
-            message, param = re.sub(pattern, replacement, message), re.sub(
-                pattern, replacement, param
+            message, param = (
+                re.sub(pattern, replacement, message),
+                re.sub(pattern, replacement, param),
             )
         raise type(error)(message, param=param or None) from None

@@ -8,6 +8,7 @@ from starlette.types import ASGIApp
 
 from octavo.server.bodies import json_response, read_json
 from octavo.server.chat_format import answer_format
+from octavo.server.chat_prompt import effort_kwargs
 from octavo.server.chat_run import chat_token_ids, prepare_chat, rendered_chat
 from octavo.server.dialects.anthropic import NAMES, chat_of
 from octavo.server.dialects.anthropic_answer import MessageAnswer
@@ -45,6 +46,7 @@ async def count_tokens(request: Request) -> Response:
     with errors_name(NAMES):
         check_chat(chat)
         answer = answer_format(state.format, chat, state.config)
+        effort_kwargs(state, chat.reasoning_effort)
     text = await rendered_chat(state, chat, answer)
     tokens = await chat_token_ids(state, chat, text, {"prompt": "messages"})
     return json_response(TokenCount(input_tokens=len(tokens)))

@@ -1,0 +1,165 @@
+"""Tensor names of Hugging Face's older and stranger architectures -> those that Llama has.
+
+Owns the tables. Does not know what a tensor is for (`arrangement.py` takes fused ones apart).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from octavo.errors import CorruptFileError
+from octavo.weights.arrangement import Arrangement
+from octavo.weights.checkpoint import TensorView
+
+OUR_LAYERS = "model.layers"
+
+
+@dataclass(frozen=True, slots=True)
+class HfLayout:
+    """Where the tensors of one architecture are. Names are without `.weight` or `.bias`."""
+
+    prefixes: tuple[str, ...] = ()  # one of them stands before names, or none in older files
+    layers: str = OUR_LAYERS
+    model_parts: Mapping[str, str] = field(default_factory=dict)
+    layer_parts: Mapping[str, str] = field(default_factory=dict)  # behind the layer's number
+    arrangement: Arrangement = field(default_factory=Arrangement)
+
+
+_FUSED_MLP = {
+    "mlp.dense_h_to_4h": "mlp.up_proj",
+    "mlp.dense_4h_to_h": "mlp.down_proj",
+}
+_GPT2_PARTS = {
+    "ln_1": "input_layernorm",
+    "attn.c_attn": "self_attn.qkv_proj",
+    "attn.c_proj": "self_attn.o_proj",
+    "ln_2": "post_attention_layernorm",
+    "mlp.c_fc": "mlp.up_proj",
+    "mlp.c_proj": "mlp.down_proj",
+}
+_GPT2 = HfLayout(
+    prefixes=("transformer.",),
+    layers="h",
+    model_parts={
+        "wte": "model.embed_tokens",
+        "wpe": "model.embed_positions",
+        "ln_f": "model.norm",
+    },
+    layer_parts=_GPT2_PARTS,
+    arrangement=Arrangement(transposed=tuple(p for p in _GPT2_PARTS.values() if "proj" in p)),
+)
+_PAIRS = HfLayout(arrangement=Arrangement(rotary_pairs=True))
+_LAYOUTS = {
+    "Cohere2ForCausalLM": _PAIRS,
+    "CohereForCausalLM": _PAIRS,
+    "Ernie4_5ForCausalLM": _PAIRS,
+    "FalconForCausalLM": HfLayout(
+        prefixes=("transformer.",),
+        layers="h",
+        model_parts={"word_embeddings": "model.embed_tokens", "ln_f": "model.norm"},
+        layer_parts={
+            "input_layernorm": "input_layernorm",
+            "post_attention_layernorm": "post_attention_layernorm",
+            "ln_attn": "input_layernorm",
+            "ln_mlp": "post_attention_layernorm",
+            "self_attention.query_key_value": "self_attn.qkv_proj",
+            "self_attention.dense": "self_attn.o_proj",
+        }
+        | _FUSED_MLP,
+        arrangement=Arrangement(grouped_qkv=True),
+    ),
+    "GPT2LMHeadModel": _GPT2,
+    "GPTBigCodeForCausalLM": replace(_GPT2, arrangement=Arrangement(grouped_qkv=True)),
+    "GPTNeoXForCausalLM": HfLayout(
+        prefixes=("gpt_neox.",),
+        layers="layers",
+        model_parts={
+            "embed_in": "model.embed_tokens",
+            "final_layer_norm": "model.norm",
+            "embed_out": "lm_head",
+        },
+        layer_parts={
+            "input_layernorm": "input_layernorm",
+            "post_attention_layernorm": "post_attention_layernorm",
+            "attention.query_key_value": "self_attn.qkv_proj",
+            "attention.dense": "self_attn.o_proj",
+        }
+        | _FUSED_MLP,
+        arrangement=Arrangement(grouped_qkv=True),
+    ),
+    "Glm4ForCausalLM": replace(
+        _PAIRS,
+        layer_parts={
+            "post_self_attn_layernorm": "post_attention_layernorm",
+            "post_attention_layernorm": "pre_feedforward_layernorm",
+            "post_mlp_layernorm": "post_feedforward_layernorm",
+        },
+    ),
+    "GlmForCausalLM": _PAIRS,
+    "HeliumForCausalLM": _PAIRS,
+    "OPTForCausalLM": HfLayout(
+        prefixes=("model.decoder.", "decoder."),
+        layers="layers",
+        model_parts={
+            "embed_tokens": "model.embed_tokens",
+            "embed_positions": "model.embed_positions",
+            "final_layer_norm": "model.norm",
+        },
+        layer_parts={
+            "self_attn_layer_norm": "input_layernorm",
+            "self_attn.q_proj": "self_attn.q_proj",
+            "self_attn.k_proj": "self_attn.k_proj",
+            "self_attn.v_proj": "self_attn.v_proj",
+            "self_attn.out_proj": "self_attn.o_proj",
+            "final_layer_norm": "post_attention_layernorm",
+            "fc1": "mlp.up_proj",
+            "fc2": "mlp.down_proj",
+        },
+        arrangement=Arrangement(skipped_positions=2),
+    ),
+    "PhiForCausalLM": HfLayout(
+        model_parts={"model.final_layernorm": "model.norm"},
+        layer_parts={
+            "self_attn.dense": "self_attn.o_proj",
+            "mlp.fc1": "mlp.up_proj",
+            "mlp.fc2": "mlp.down_proj",
+        },
+    ),
+    "Starcoder2ForCausalLM": HfLayout(
+        layer_parts={"mlp.c_fc": "mlp.up_proj", "mlp.c_proj": "mlp.down_proj"}
+    ),
+}
+
+
+def layout_of(architecture: str) -> HfLayout:
+    """The layout of an architecture: Llama's unless the table has another."""
+    return _LAYOUTS.get(architecture, HfLayout())
+
+
+def renamed(tensors: Mapping[str, TensorView], layout: HfLayout) -> dict[str, TensorView]:
+    """Tensors by our names. One that is not in the tables keeps its own.
+
+    Raises CorruptFileError when two tensors would have one name.
+    """
+    result: dict[str, TensorView] = {}
+    for name, view in tensors.items():
+        ours = _our_name(name, layout)
+        if ours in result:
+            raise CorruptFileError(f"{name} and another tensor would both be {ours}")
+        result[ours] = view if ours == name else replace(view, name=ours)
+    return result
+
+
+def _our_name(name: str, layout: HfLayout) -> str:
+    stem, _, ending = name.rpartition(".")
+    if ending not in ("weight", "bias"):
+        return name
+    prefix = next((prefix for prefix in layout.prefixes if stem.startswith(prefix)), "")
+    stem = stem.removeprefix(prefix)
+    if stem in layout.model_parts:
+        return f"{layout.model_parts[stem]}.{ending}"
+    number, _, part = stem.removeprefix(f"{layout.layers}.").partition(".")
+    if not stem.startswith(f"{layout.layers}.") or part not in layout.layer_parts:
+        return name
+    return f"{OUR_LAYERS}.{number}.{layout.layer_parts[part]}.{ending}"

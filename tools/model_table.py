@@ -1,0 +1,71 @@
+"""Writes docs/models.md from the results of the model tests.
+
+    pytest -o junit_family=xunit1 --junitxml=models.xml -k logprobs_of_a_prompt tests/models
+    python tools/model_table.py models.xml
+
+A cell is the largest difference of a log-probability to transformers' that any test of that
+architecture, kind of file and back end measured. What no test runs has no cell.
+"""
+
+from __future__ import annotations
+
+import sys
+import xml.etree.ElementTree as ET
+from collections import defaultdict
+from pathlib import Path
+
+DOC = Path(__file__).resolve().parent.parent / "docs" / "models.md"
+COLUMNS = (("native", "folder"), ("native", "GGUF"), ("torch", "folder"), ("torch", "GGUF"))
+HEAD = """# Architectures
+
+Names are the ones in `architectures` of a config.json. The number is the largest difference of a
+log-probability to Hugging Face transformers in float32, measured by `tests/models/test_models.py`
+on small random models of that architecture, over whole prompts and prompts in chunks; GGUF files
+are of several types, compared with the numbers that they store. A dash: no such test, so no such
+promise; Mistral's GGUF files call themselves Llama. `tools/model_table.py` writes this page.
+
+| Architecture | native, folder | native, GGUF | torch, folder | torch, GGUF |
+|---|---|---|---|---|
+"""
+
+Cells = dict[tuple[str, str], float]
+
+
+def measured(report: Path) -> dict[str, Cells]:
+    """Architecture -> (back end, kind of file) -> largest difference, of the tests that passed."""
+    table: dict[str, Cells] = defaultdict(dict)
+    for case in ET.parse(report).iter("testcase"):  # noqa: S314  our own test run wrote it
+        if any(case.find(outcome) is not None for outcome in ("failure", "error", "skipped")):
+            continue
+        found = {p.get("name", ""): p.get("value", "") for p in case.iter("property")}
+        if "largest_difference" not in found:
+            continue
+        column = (found["backend"], found["file"])
+        cells = table[found["architecture"]]
+        cells[column] = max(cells.get(column, 0.0), float(found["largest_difference"]))
+    return table
+
+
+def page(table: dict[str, Cells]) -> str:
+    """The page, architectures in order of their names."""
+    lines = []
+    for architecture in sorted(table):
+        cells = table[architecture]
+        shown = [f"{cells[column]:.1e}" if column in cells else "-" for column in COLUMNS]
+        lines.append(f"| {architecture} | {' | '.join(shown)} |\n")
+    return HEAD + "".join(lines)
+
+
+def main() -> None:
+    """Reads the report named on the command line."""
+    if len(sys.argv) != 2:
+        sys.exit("usage: model_table.py REPORT.xml")
+    table = measured(Path(sys.argv[1]))
+    if not table:
+        sys.exit(f"{sys.argv[1]} has no measured differences; run the model tests with --junitxml")
+    DOC.write_text(page(table), encoding="utf-8")
+    print(f"{DOC.name}: {len(table)} architectures")
+
+
+if __name__ == "__main__":
+    main()
