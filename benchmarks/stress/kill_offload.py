@@ -33,7 +33,7 @@ from benchmarks.stress.served import Served, end_servers_on_term, token_lists
 NUM_PROMPTS = 48
 MAX_LEN = 480  # tokens of a prompt
 TRIES = 300  # to kill it in the middle of a file
-LIMIT_GB = 0.12  # less than what all prompts need, so that files are deleted too
+LIMIT_GB = 0.05  # half of what all prompts need, so that files are deleted and written again
 POOL = ("--max-model-len", "640", "--num-gpu-blocks-override", "24", "--swap-space", "0.01")
 DAMAGES = ("flip", "cut", "longer", "zeroes", "exchange", "folder", "link", "delete", "empty")
 
@@ -198,9 +198,9 @@ async def _main(options: argparse.Namespace) -> int:
             print(f"damage {number + 1}: {dict(trial.counts)} {trial.faults}", flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    if options.out:
-        found = {"counts": dict(trial.counts), "faults": trial.faults}
-        write_results(options.out, {"benchmark": "kill_offload", "seed": options.seed} | found)
+        if options.out:  # of a run that was cut short too
+            found = {"counts": dict(trial.counts), "faults": trial.faults}
+            write_results(options.out, {"benchmark": "kill_offload", "seed": options.seed} | found)
     return len(trial.faults)
 
 

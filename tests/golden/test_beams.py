@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from octavo import LLM, BeamSearchParams
+from octavo.chat.template import ChatTemplate
 from octavo.config.keywords import engine_config
 from octavo.engine.async_engine import AsyncLLM
 from octavo.outputs import BeamSearchOutput
@@ -156,3 +157,25 @@ async def test_a_search_over_http_finds_what_python_finds(early_stopping: bool |
     for choice, one in zip(choices, expected, strict=True):
         total = sum(choice["logprobs"]["token_logprobs"])
         assert one.score == pytest.approx(total / len(one.token_ids) ** 2.0, abs=1e-4)
+
+
+async def test_a_search_in_a_chat_finds_what_python_finds_for_its_prompt() -> None:
+    """The template makes the prompt; the answers are texts without the end token."""
+    messages = [{"role": "user", "content": "What is the capital of France?"}]
+    params = BeamSearchParams(beam_width=4, max_tokens=12)
+    with LLM(str(smollm2_path()), **EXACT) as llm:
+        engine, tokenizer = llm.llm_engine.engine, llm.get_tokenizer()
+        template = ChatTemplate(engine.chat_template, tokenizer.special_tokens)
+        text = template.render(messages, add_generation_prompt=True)
+        prompt = tokenizer.encode(text, add_special_tokens=False)
+        (output,) = llm.beam_search({"prompt_token_ids": prompt}, params)
+        expected = [tokenizer.decode(one.tokens[len(prompt) :]) for one in output.sequences]
+
+    config = engine_config({"model": str(smollm2_path()), **EXACT})
+    body = {"messages": messages, "use_beam_search": True, "n": 4, "max_tokens": 12}
+    async with server_on(AsyncLLM.start(config)) as client:
+        reply = await client.post("/v1/chat/completions", body)
+
+    assert reply.status == 200, reply.content
+    assert [choice["message"]["content"] for choice in reply.json["choices"]] == expected
+    assert {choice["finish_reason"] for choice in reply.json["choices"]} == {"stop", "length"}

@@ -153,6 +153,22 @@ def test_at_the_end_all_findable_blocks_can_be_stored(
     assert {table.hash_of(place) + bytes(4) for place in range(3)} == set(tier.contents)
 
 
+def test_at_the_end_a_tier_that_keeps_nothing_is_offered_each_block_once(
+    make_tables: Callable[..., Tables], tier: SlowTier
+):
+    """Its folder is full, or too small for the pool: the engine must come to its end."""
+    tables = make_tables(8, num_host_slots=2, tier=tier)
+    tables.compute(range(14))
+    rounds = []
+    while (num_staged := tables.kv.stage_unstored()) and len(rounds) < 9:
+        rounds.append(num_staged)
+        tables.run()
+        assert tables.kv.link is not None
+        tables.kv.link.poll()
+        tier.clear()
+    assert rounds == [2, 1]
+
+
 def test_reset_clears_the_tier_too(tables: Tables, tier: SlowTier):
     tables.free(tables.compute(range(9)))
     evict_all(tables)

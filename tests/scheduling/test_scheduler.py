@@ -54,6 +54,16 @@ def test_waiting_requests_share_what_is_left_of_the_budget(new_rig: MakeRig):
     assert [plan.num_tokens for plan in rig.steps(2)] == [[10, 6], [1, 4]]
 
 
+def test_a_chunk_uses_all_that_decoding_rows_leave(new_rig: MakeRig):
+    """Tokens are kept for decoding rows behind a chunk; those before it have theirs already."""
+    rig = new_rig(max_num_batched_tokens=10)
+    rig.add(make_request("a", [1], max_tokens=9), make_request("b", [2], max_tokens=9))
+    rig.step()
+    rig.add(make_request("long", range(30), max_tokens=2))
+    plans = rig.steps(3)
+    assert [plan.num_tokens for plan in plans] == [[1, 1, 8]] * 3
+
+
 def test_decoding_never_waits_for_budget_behind_a_chunk(new_rig: MakeRig):
     """The long prompt is older and first in order, yet each decoding row keeps its token."""
     rig = new_rig(max_num_batched_tokens=8, scheduling_policy="priority")

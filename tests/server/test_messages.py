@@ -6,9 +6,12 @@ import asyncio
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from octavo.config.server import ServerConfig
+from octavo.server.dialects.anthropic import chat_of
+from octavo.server.schemas.messages import MessagesRequest
 from tests.server.test_reasoning import ANSWER, EFFORT, OPENS, THINKS
 from tests.server.test_tools import CALL, CITY, HERMES, NOW, TEMPLATE, tool
 from tests.support.asgi import Client, Reply, scripted_server
@@ -394,6 +397,16 @@ async def test_fields_that_change_no_answer_are_taken(fields: dict[str, Any]) ->
         reply = await client.post(PATH, asks(**fields))
 
     assert reply.json["content"] == [{"type": "text", "text": " two"}]
+
+
+async def test_every_way_to_sample_reaches_the_chat() -> None:
+    fields = {"max_tokens": 9, "temperature": 0.5, "top_k": 50, "top_p": 0.9}
+    async with scripted_server(chat_template=TEMPLATE) as client:
+        body = msgspec.convert(asks(stop_sequences=["x"], **fields), MessagesRequest)
+        chat = chat_of(client.state, body)
+
+    assert {name: getattr(chat, name) for name in fields} == fields
+    assert chat.stop == ["x"]
 
 
 async def test_either_header_may_carry_the_key() -> None:

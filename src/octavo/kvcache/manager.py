@@ -397,8 +397,8 @@ class KVManager:
         for block_id, content in self.index:
             if not self.slots.num_free:
                 break
-            if block_id not in self.promises and self.link.lacks(content):
-                num_staged += self.link.offer(block_id, content)
+            if block_id not in self.promises:
+                num_staged += self.link.flush(block_id, content)
         return num_staged
 
     def reset(self, *, resets_tier: bool = True) -> bool:

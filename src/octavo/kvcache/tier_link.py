@@ -28,6 +28,7 @@ class TierLink:
         self._staged: dict[TierKey, int] = {}  # key -> slot that the coming step fills
         self._storing: dict[int, TierKey] = {}  # slot -> key that the tier writes away
         self._keys_storing: set[TierKey] = set()
+        self._flushed: set[TierKey] = set()  # offered at the end, kept or not
         self.num_stored = 0  # blocks handed to the tier
         self.num_dropped = 0  # evicted without a free slot
         self.num_loaded = 0  # blocks that came back
@@ -61,6 +62,20 @@ class TierLink:
         slot = self._slots.take()
         self._staged[tier_key(content.block_hash, content.group)] = slot
         self._moves.swap_out(block_id, slot)
+        return True
+
+    def flush(self, block_id: int, content: Content) -> bool:
+        """`offer` what the tier lacks, at the end of an engine; whether it is sent.
+
+        Once for each content: a tier that is full or cannot write would be offered it for ever.
+        """
+        if not self.lacks(content):
+            return False
+        assert content.block_hash is not None, "lacks() has seen to it"
+        key = tier_key(content.block_hash, content.group)
+        if key in self._flushed or not self.offer(block_id, content):
+            return False
+        self._flushed.add(key)
         return True
 
     def load(self, group: int, block_hash: BlockHash) -> int | None:

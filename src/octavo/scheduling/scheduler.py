@@ -271,7 +271,7 @@ class Scheduler:
             if num_known - request.num_computed_tokens > 1:
                 self._catch_up(request, builder, budget)
                 continue
-            budget.num_kept -= 0
+            budget.num_kept -= 1
             # Only the first and the last token of a block need anything from the KV manager, and
             # the first one after a fork.
             is_due = num_known % block_size <= 1 or request.table.is_forked

@@ -20,14 +20,25 @@ LONGEST_NAME = 100  # characters of an unknown field that an error repeats
 _PLACE = re.compile(r"^(?P<what>.*?) - at `(?:key in )?\$\.?(?P<path>[^`]*)`$", re.DOTALL)
 
 
-async def read_json(request: Request, kind: type[S], max_bytes: int) -> S:
+_FORM = "application/x-www-form-urlencoded"  # what curl says when nobody tells it otherwise
+
+
+async def read_json(
+    request: Request, kind: type[S], max_bytes: int, *, takes_form_type: bool = False
+) -> S:
     """The body as a struct.
+
+    With `takes_form_type` JSON may call itself a form, as in Ollama's documentation, unless a
+    browser sends it: pages of strangers can send forms, and say so in `Origin`.
 
     Raises PayloadTooLargeError beyond `max_bytes` (before anything is decoded),
     UnsupportedMediaTypeError, and InvalidRequestError with the path of the offending field.
     """
     content_type = request.headers.get("content-type", "application/json").partition(";")[0]
-    if content_type.strip().lower() not in ("application/json", "text/json", ""):
+    known = ["application/json", "text/json", ""]
+    if takes_form_type and "origin" not in request.headers:
+        known.append(_FORM)
+    if content_type.strip().lower() not in known:
         message = f"Content-Type must be application/json, got {content_type!r}"
         raise UnsupportedMediaTypeError(message, param=None)
     body = await read_bytes(request, max_bytes)

@@ -31,10 +31,10 @@ _TOOL_PLACES = (
     (r"tool_choice\.function\.name", "tool_choice.name"),
 )
 _TOOL_FIELDS = {"name", "description", "input_schema", "strict", "type", "cache_control"}
+_TOOL_FIELDS |= {"eager_input_streaming"}  # allows pieces of arguments earlier; never demands them
 # Fields of tools whose neutral value asks for nothing.
 _NEUTRAL = {
     "defer_loading": (False,),
-    "eager_input_streaming": (False,),
     "allowed_callers": (["direct"],),
     "input_examples": ([],),
 }

@@ -40,7 +40,14 @@ NAMES: Mapping[str, str] = {
 GENERATE_NAMES = {**NAMES, "messages": "prompt", "prompt": "prompt"}
 _NEUTRAL = {"typical_p": 1.0, "tfs_z": 1.0, "mirostat": 0, "repeat_last_n": -1}
 _ROLES = ("system", "user", "assistant", "tool")
-_FIELDS = {"role", "content", "thinking", "images", "tool_calls", "tool_name", "tool_call_id"}
+# Fields of messages, and the role that each belongs to.
+_FIELDS = {"role", "content", "images"}
+_FIELD_ROLES = {
+    "thinking": "assistant",
+    "tool_calls": "assistant",
+    "tool_name": "tool",
+    "tool_call_id": "tool",
+}
 
 
 def served_name(state: ServerState, name: str) -> str:
@@ -174,10 +181,13 @@ def _messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     num_calls = 0
     for place, message in enumerate(messages):
         where = f"messages[{place}]"
-        check_names(message, _FIELDS, where)
+        check_names(message, _FIELDS | set(_FIELD_ROLES), where)
         role = message.get("role")
         if role not in _ROLES:
             raise wrong(f"{where}.role", f"must be one of {', '.join(_ROLES)}")
+        for name, owner in _FIELD_ROLES.items():
+            if message.get(name) and role != owner:
+                raise wrong(f"{where}.{name}", f"is for messages of the role {owner!r}")
         if message.get("images"):
             raise wrong(f"{where}.images", "is not supported: this model takes text only")
         one: dict[str, Any] = {"role": role, "content": message.get("content") or ""}
@@ -214,7 +224,7 @@ def _calls(given: Any, where: str, num_before: int) -> list[dict[str, Any]]:
         call_id = call.get("id") or f"call{num_before + place:05d}"
         if not isinstance(call_id, str):
             raise wrong(f"{here}.id", "must be a text")
-        text = json.dumps(arguments, ensure_ascii=False)
+        text = _json_text(arguments, f"{here}.function.arguments")
         calls.append(
             {"id": call_id, "type": "function", "function": {"name": name, "arguments": text}}
         )
@@ -238,3 +248,10 @@ def _result_of(
             break
     named = {"name": name, "tool_call_id": call_id}
     return {key: value for key, value in named.items() if value is not None}
+
+
+def _json_text(value: Any, where: str) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        raise wrong(where, "is nested too deep; flatten it") from None

@@ -39,7 +39,9 @@ REFUSED = {
 async def ollama_chat(request: Request) -> Response | ASGIApp:
     """Answer a conversation."""
     state = state_of(request)
-    body = await read_json(request, OllamaChatRequest, state.config.max_body_bytes)
+    body = await read_json(
+        request, OllamaChatRequest, state.config.max_body_bytes, takes_form_type=True
+    )
     state.require_ready()
     model = served_name(state, body.model)
     if is_load(body):
@@ -56,7 +58,9 @@ async def ollama_chat(request: Request) -> Response | ASGIApp:
 async def ollama_generate(request: Request) -> Response | ASGIApp:
     """Answer a prompt: as a chat of one message, or with `raw` as it is."""
     state = state_of(request)
-    body = await read_json(request, OllamaGenerateRequest, state.config.max_body_bytes)
+    body = await read_json(
+        request, OllamaGenerateRequest, state.config.max_body_bytes, takes_form_type=True
+    )
     state.require_ready()
     model = served_name(state, body.model)
     if is_load(body):

@@ -58,7 +58,9 @@ async def list_running(request: Request) -> Response:
 async def show_ollama_model(request: Request) -> Response:
     """Template, sampling defaults, shape and abilities of the model."""
     state = state_of(request)
-    body = await read_json(request, OllamaShowRequest, state.config.max_body_bytes)
+    body = await read_json(
+        request, OllamaShowRequest, state.config.max_body_bytes, takes_form_type=True
+    )
     state.require_ready()
     name = body.model or body.name
     if name is None:
