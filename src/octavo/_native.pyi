@@ -93,6 +93,9 @@ class View:
     @property
     def width(self) -> int: ...
 
+def quantised_row_floats(cols: int) -> int:
+    """Width, counted in float32, of a row of `cols` activations as int8."""
+
 class Program:
     """A flat list of operations; each method adds one and checks it.
 
@@ -103,7 +106,18 @@ class Program:
         self, weights: Weights, arena_floats: int, max_tokens: int, wanted_rows: int
     ) -> None: ...
     def embed(self, rows: Rows, barrier: bool, table: int, scale: float, out: View) -> None: ...
-    def linear(self, rows: Rows, barrier: bool, matrix: int, x: View, out: View) -> None: ...
+    def quantise(self, rows: Rows, barrier: bool, x: View, out: View) -> None: ...
+    def linear(
+        self,
+        rows: Rows,
+        barrier: bool,
+        matrix: int,
+        x: View | None,
+        x_int8: View | None,
+        out: View,
+    ) -> None:
+        """Quantised parts of the matrix read `x_int8` where it is given, all others `x`."""
+
     def norm(
         self, rows: Rows, barrier: bool, weight: int, eps: float, x: View, out: View
     ) -> None: ...

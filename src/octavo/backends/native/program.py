@@ -16,6 +16,8 @@ from octavo.backends.native.operations import (
     Kind,
     Norm,
     Product,
+    ProductInt8,
+    Quantise,
     Rotate,
     Scale,
     SoftCap,
@@ -65,8 +67,8 @@ class _Appender:
         match kind:
             case Embed(matrix, scale):
                 program.embed(rows, barrier, matrix, scale, output)
-            case Product(matrix):
-                program.linear(rows, barrier, matrix, inputs[0], output)
+            case Product() | Quantise() | ProductInt8():
+                self._append_product(kind, inputs, output)
             case Norm(vector, eps):
                 program.norm(rows, barrier, vector, eps, inputs[0], output)
             case Angles(table):
@@ -88,6 +90,19 @@ class _Appender:
                 program.soft_cap(rows, barrier, cap, inputs[0], output)
             case TakeWanted():
                 program.wanted_rows(rows, barrier, inputs[0], output)
+
+    def _append_product(
+        self, kind: Product | Quantise | ProductInt8, inputs: list[View], output: View
+    ) -> None:
+        program, rows, barrier = self._program, self._rows, self._barrier
+        match kind:
+            case Product(matrix):
+                program.linear(rows, barrier, matrix, inputs[0], None, output)
+            case Quantise():
+                program.quantise(rows, barrier, inputs[0], output)
+            case ProductInt8(matrix):
+                x = inputs[1] if len(inputs) > 1 else None
+                program.linear(rows, barrier, matrix, x, inputs[0], output)
 
     def _append_attention(self, spec: AttentionSpec, inputs: list[View], output: View) -> None:
         q, k, v = inputs
