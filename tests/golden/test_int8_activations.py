@@ -25,7 +25,7 @@ from tests.support.step_driver import RunnerSizes, StepDriver, all_logprobs, sta
 TEXT = (Path(__file__).parent / "alice.txt").read_text(encoding="utf-8")
 SIZES = RunnerSizes(
     max_model_len=1024,
-    num_blocks=32,
+    num_blocks=192,  # of any group of layers
     block_size=32,
     max_num_seqs=1,
     max_num_batched_tokens=512,
