@@ -297,12 +297,15 @@ void bind_program(nb::module_& module) {
       .def_ro("offset", &View::offset)
       .def_ro("stride", &View::stride)
       .def_ro("width", &View::width);
+  module.def("quantised_row_floats", &quantised_row_floats, "cols"_a);
   nb::class_<Program>(module, "Program")
       .def(nb::init<std::shared_ptr<const Weights>, int64_t, int64_t, int64_t>(), "weights"_a,
            "arena_floats"_a, "max_tokens"_a, "wanted_rows"_a)
       .def("embed", &Program::embed, "rows"_a, "barrier"_a, "table"_a, "scale"_a, "out"_a)
       .def("embed_positions", &Program::embed_positions, "rows"_a, "barrier"_a, "table"_a, "out"_a)
-      .def("linear", &Program::linear, "rows"_a, "barrier"_a, "matrix"_a, "x"_a, "out"_a)
+      .def("quantise", &Program::quantise, "rows"_a, "barrier"_a, "x"_a, "out"_a)
+      .def("linear", &Program::linear, "rows"_a, "barrier"_a, "matrix"_a, "x"_a.none(),
+           "x_int8"_a.none(), "out"_a)
       .def("norm", &Program::norm, "rows"_a, "barrier"_a, "weight"_a, "eps"_a, "x"_a, "out"_a)
       .def("layer_norm", &Program::layer_norm, "rows"_a, "barrier"_a, "weight"_a, "bias"_a, "eps"_a,
            "x"_a, "out"_a)

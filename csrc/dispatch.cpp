@@ -14,8 +14,10 @@ namespace {
 
 // What the processor has and the operating system saves on a context switch.
 struct X86Features {
-  bool avx2 = false;    // AVX2, FMA, F16C
-  bool avx512 = false;  // AVX-512 F, BW, DQ, VL besides
+  bool avx2 = false;         // AVX2, FMA, F16C
+  bool avx_vnni = false;     // AVX-VNNI besides
+  bool avx512 = false;       // AVX-512 F, BW, DQ, VL besides AVX2
+  bool avx512_vnni = false;  // AVX-512 VNNI besides
 };
 
 constexpr bool has_bits(uint64_t value, uint64_t bits) { return (value & bits) == bits; }
@@ -43,6 +45,10 @@ X86Features x86_features() {
   const uint32_t avx512f = bit(16), avx512dq = bit(17), avx512bw = bit(30), avx512vl = bit(31);
   features.avx512 = features.avx2 && has_bits(ebx, avx512f | avx512dq | avx512bw | avx512vl) &&
                     has_bits(saved, 0xe6);  // mask registers and both halves of zmm as well
+  features.avx512_vnni = features.avx512 && has_bits(ecx, bit(11));
+  if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) {
+    features.avx_vnni = features.avx2 && has_bits(eax, bit(4));
+  }
   return features;
 }
 
@@ -55,7 +61,9 @@ std::vector<const KernelTable*> available_tables() {
   };
 #if defined(__x86_64__)
   const X86Features features = x86_features();
+  if (features.avx512_vnni) add(avx512_vnni_kernels());
   if (features.avx512) add(avx512_kernels());
+  if (features.avx_vnni) add(avx_vnni_kernels());
   if (features.avx2) add(avx2_kernels());
 #endif
   add(neon_kernels());  // part of every 64-bit ARM processor; null elsewhere

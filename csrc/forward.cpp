@@ -8,6 +8,7 @@
 namespace octavo {
 namespace {
 
+constexpr int64_t kFloatBytes = sizeof(float);
 constexpr int64_t kLineFloats = 16;  // a cache line, so that threads do not share one
 
 int64_t round_to_line(int64_t floats) {
@@ -136,6 +137,19 @@ void Forward::execute(const EmbedOp& op, const Context& context) {
   kernels_.embed(args);
 }
 
+void Forward::execute(const QuantiseOp& op, const Context& context) {
+  const Share rows = own_rows(context);
+  QuantiseArgs args{};
+  args.x = at(op.x);
+  args.x_stride = op.x.stride;
+  args.cols = op.x.width;
+  args.out = bytes_at(op.out);
+  args.out_stride = op.out.stride * kFloatBytes;
+  args.begin = rows.begin;
+  args.end = rows.end;
+  kernels_.quantise(args);
+}
+
 // A thread's share is a run of panels, counted over all parts of the matrix. Handing out smaller pieces
 // as threads get done was measured: no faster on a busy machine, 2 % slower on a quiet one.
 void Forward::execute(const LinearOp& op, const Context& context) {
@@ -154,8 +168,14 @@ void Forward::execute(const LinearOp& op, const Context& context) {
     args.panel_bytes = part.panel_bytes;
     args.rows = part.rows;
     args.cols = matrix.cols;
-    args.x = at(op.x);
-    args.x_stride = op.x.stride;
+    if (op.x) {
+      args.x = at(*op.x);
+      args.x_stride = op.x->stride;
+    }
+    if (op.x_int8) {
+      args.x_int8 = bytes_at(*op.x_int8);
+      args.x_int8_stride = op.x_int8->stride * kFloatBytes;
+    }
     args.num_tokens = context.num_rows;
     args.out = at(op.out) + part.first_row;
     args.out_stride = op.out.stride;
@@ -163,7 +183,8 @@ void Forward::execute(const LinearOp& op, const Context& context) {
     args.panel_begin = begin;
     args.panel_end = end;
     args.scratch = scratch_.floats() + scratch_floats_ * context.thread;
-    kernels_.linear(args);
+    if (op.x_int8 && is_quantised(part.type)) kernels_.linear_int8(args);
+    else kernels_.linear(args);
   }
 }
 

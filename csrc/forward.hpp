@@ -64,6 +64,7 @@ class Forward {
   void run(const std::vector<Op>& ops, const Context& context);
 
   void execute(const EmbedOp& op, const Context& context);
+  void execute(const QuantiseOp& op, const Context& context);
   void execute(const LinearOp& op, const Context& context);
   void execute(const NormOp& op, const Context& context);
   void execute(const RopeTableOp& op, const Context& context);
@@ -78,6 +79,7 @@ class Forward {
   void execute(const LayerNormOp& op, const Context& context);
 
   float* at(const View& view) { return arena_.floats() + view.offset; }
+  uint8_t* bytes_at(const View& view) { return reinterpret_cast<uint8_t*>(at(view)); }
   Share own_rows(const Context& context) const {
     return share_of(context.num_rows, context.thread, threads_->num_threads());
   }

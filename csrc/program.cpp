@@ -58,12 +58,32 @@ void Program::append_embed(Rows rows, bool barrier, int32_t table, bool by_posit
   append(rows, barrier, EmbedOp{&matrix, by_position, scale, out});
 }
 
-void Program::linear(Rows rows, bool barrier, int32_t matrix_id, View x, View out) {
-  const Matrix& matrix = weights_->matrix(matrix_id);
+void Program::quantise(Rows rows, bool barrier, View x, View out) {
   check_view(x, rows);
   check_view(out, rows);
-  require(matrix.cols == x.width && matrix.rows == out.width, "linear: matrix and views differ");
-  append(rows, barrier, LinearOp{&matrix, x, out});
+  require(x.width % kGroup == 0 && out.width == quantised_row_floats(x.width),
+          "quantise: wrong widths");
+  append(rows, barrier, QuantiseOp{x, out});
+}
+
+void Program::linear(Rows rows, bool barrier, int32_t matrix_id, std::optional<View> x,
+                     std::optional<View> x_int8, View out) {
+  const Matrix& matrix = weights_->matrix(matrix_id);
+  check_view(out, rows);
+  require(matrix.rows == out.width, "linear: matrix and output differ");
+  if (x) {
+    check_view(*x, rows);
+    require(matrix.cols == x->width, "linear: matrix and input differ");
+  }
+  if (x_int8) {
+    check_view(*x_int8, rows);
+    require(matrix.cols % kGroup == 0 && x_int8->width == quantised_row_floats(matrix.cols),
+            "linear: matrix and int8 input differ");
+  }
+  for (const MatrixPart& part : matrix.parts) {
+    require(x || (x_int8 && is_quantised(part.type)), "linear: an input is missing");
+  }
+  append(rows, barrier, LinearOp{&matrix, x, x_int8, out});
 }
 
 void Program::norm(Rows rows, bool barrier, int32_t weight_id, float eps, View x, View out) {

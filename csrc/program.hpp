@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -34,9 +35,16 @@ struct EmbedOp {
   View out;
 };
 
+// Rows of floats as int8, in a buffer that is counted in floats like any other.
+struct QuantiseOp {
+  View x, out;
+};
+
+// Parts of the matrix in a quantised type multiply x_int8 where there is one, all others x.
 struct LinearOp {
   const Matrix* matrix;
-  View x, out;
+  std::optional<View> x, x_int8;
+  View out;
 };
 
 struct NormOp {  // rms_norm: one group; head_norm: one group per head
@@ -99,8 +107,8 @@ struct WantedRowsOp {  // from rows of tokens to wanted rows
   View x, out;
 };
 
-using OpBody = std::variant<EmbedOp, LinearOp, NormOp, RopeTableOp, RotaryOp, AttentionOp, GatedOp,
-                            ActivationOp, AddOp, ScaleOp, SoftCapOp, WantedRowsOp,
+using OpBody = std::variant<EmbedOp, QuantiseOp, LinearOp, NormOp, RopeTableOp, RotaryOp, AttentionOp,
+                            GatedOp, ActivationOp, AddOp, ScaleOp, SoftCapOp, WantedRowsOp,
                             LayerNormOp>;
 
 struct Op {
@@ -121,7 +129,10 @@ class Program {
   // Matrices and vectors are ids of the weights.
   void embed(Rows rows, bool barrier, int32_t table, float scale, View out);
   void embed_positions(Rows rows, bool barrier, int32_t table, View out);
-  void linear(Rows rows, bool barrier, int32_t matrix, View x, View out);
+  void quantise(Rows rows, bool barrier, View x, View out);
+  // x, x_int8: what the types of the matrix need, see LinearOp.
+  void linear(Rows rows, bool barrier, int32_t matrix, std::optional<View> x,
+              std::optional<View> x_int8, View out);
   void norm(Rows rows, bool barrier, int32_t weight, float eps, View x, View out);
   // weight, bias: ids of vectors, or kNone.
   void layer_norm(Rows rows, bool barrier, int32_t weight, int32_t bias, float eps, View x, View out);

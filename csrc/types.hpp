@@ -21,6 +21,10 @@ enum class WeightType : int32_t {
   BF16 = 30,
 };
 
+constexpr bool is_quantised(WeightType type) {
+  return type != WeightType::F32 && type != WeightType::F16 && type != WeightType::BF16;
+}
+
 // How keys and values are stored.
 enum class KvType : int32_t { F32 = 0, F16 = 1, BF16 = 30 };
 

@@ -9,10 +9,6 @@
 namespace octavo {
 namespace {
 
-bool is_float(WeightType type) {
-  return type == WeightType::F32 || type == WeightType::F16 || type == WeightType::BF16;
-}
-
 // Output row -> row of the file; empty where they are the same.
 std::vector<int32_t> file_rows(int64_t rows, int32_t interleaved_heads) {
   std::vector<int32_t> order;
@@ -76,7 +72,7 @@ void Weights::fill(ThreadPool& threads, int32_t matrix_id, int32_t source_index,
   const MatrixSource& source = matrix.sources.at(static_cast<size_t>(source_index));
   const MatrixPart& part = matrix.parts[source.part];
   if (memory_.size() == 0) throw std::logic_error("the weights have no memory yet");
-  if (from != part.type && !(is_float(from) && is_float(part.type))) {
+  if (from != part.type && (is_quantised(from) || is_quantised(part.type))) {
     throw std::invalid_argument("only float tensors can be kept in another type");
   }
   if (matrix.cols % block_elements(from) != 0 ||

@@ -3,14 +3,14 @@
 
 #if OCTAVO_HAS_AVX2
 #include "../kernels/make_table.hpp"
-#include "../simd/avx2.hpp"
+#include "../simd/dot_avx2.hpp"
 #endif
 
 namespace octavo {
 
 const KernelTable* avx2_kernels() {
 #if OCTAVO_HAS_AVX2
-  static constexpr KernelTable table = make_table<Avx2>();
+  static constexpr KernelTable table = make_table<Avx2, DotAvx2<Avx2>>();
   return &table;
 #else
   return nullptr;

@@ -3,14 +3,14 @@
 
 #if OCTAVO_HAS_NEON
 #include "../kernels/make_table.hpp"
-#include "../simd/neon.hpp"
+#include "../simd/dot_neon.hpp"
 #endif
 
 namespace octavo {
 
 const KernelTable* neon_kernels() {
 #if OCTAVO_HAS_NEON
-  static constexpr KernelTable table = make_table<Neon>();
+  static constexpr KernelTable table = make_table<Neon, DotNeon>();
   return &table;
 #else
   return nullptr;

@@ -29,6 +29,8 @@ constexpr int kTileWides = 2;
 // Tokens of the largest such tile: its chains, two vectors of weights and an activation fill the registers.
 template <class L>
 constexpr int kTileTokens = L::kRegisters >= 32 ? 8 : L::kRegisters >= 16 ? 6 : 2;
+// Bytes of a scratch panel of linear_int8.hpp.
+constexpr int64_t kByteScratchBytes = 32 * 1024;
 // Columns of a scratch panel: 24 KiB, which the first-level cache keeps.
 template <class L>
 constexpr int64_t kScratchColumns = 24 * 1024 / (kTileWides * L::kLanes * 4);
@@ -171,13 +173,10 @@ void unpack_panels(const Tile& tile, int64_t begin, int64_t end, float* scratch)
   }
 }
 
-// The panels that follow those of `packed`, spread over its tiles.
-template <class L>
-Readahead readahead_of_set(const Tile& packed, int64_t cols, int64_t num_tokens) {
-  constexpr int64_t step = UnpackScratch<L, kTileWides>::kStep;
+// The panels that follow those of `packed`, spread over the steps of its tiles.
+OCTAVO_INLINE Readahead readahead_of_set(const Tile& packed, int64_t num_steps) {
   const uint8_t* begin = packed.wides[0] + packed.set_bytes;
   const int64_t num_lines = packed.set_bytes / 64;
-  const int64_t num_steps = (num_tokens + kTileTokens<L> - 1) / kTileTokens<L> * (cols / step) + 1;
   const int64_t interval = num_steps < num_lines ? 1 : num_steps / num_lines;
   return {begin, begin + packed.set_bytes, interval, (num_lines * interval + num_steps - 1) / num_steps};
 }
@@ -188,7 +187,9 @@ void multiply_panels(const LinearArgs& args, const Tile& packed, float* scratch,
                      int64_t token_end) {
   const int64_t num_blocks = (args.cols + kScratchColumns<L> - 1) / kScratchColumns<L>;
   const int64_t block = ((args.cols + num_blocks - 1) / num_blocks + kGroup - 1) / kGroup * kGroup;
-  Readahead readahead = readahead_of_set<L>(packed, args.cols, token_end - token_begin);
+  const int64_t num_tiles = (token_end - token_begin + kTileTokens<L> - 1) / kTileTokens<L>;
+  constexpr int64_t step = UnpackScratch<L, kTileWides>::kStep;
+  Readahead readahead = readahead_of_set(packed, num_tiles * (args.cols / step) + 1);
 
   for (int64_t column = 0; column < args.cols; column += block) {
     const int64_t columns_left = args.cols - column;
@@ -248,11 +249,14 @@ void linear_of_type(const LinearArgs& args) {
 
 // ---- the entries of the kernel table ----
 
+// Enough for linear_int8 as well.
 template <class V>
 int64_t linear_scratch_floats(int64_t cols) {
   using L = typename V::Wide;
   const int64_t columns = cols < kScratchColumns<L> ? cols : kScratchColumns<L>;
-  return columns * kTileWides * L::kLanes + 16;  // to align it to 64 bytes
+  const int64_t floats = columns * kTileWides * L::kLanes;
+  const int64_t float_bytes = floats * 4;
+  return (float_bytes < kByteScratchBytes ? kByteScratchBytes / 4 : floats) + 16;  // to align it to 64 bytes
 }
 
 template <class V>

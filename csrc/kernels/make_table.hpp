@@ -7,7 +7,9 @@
 #include "embed.hpp"
 #include "kv_write.hpp"
 #include "linear.hpp"
+#include "linear_int8.hpp"
 #include "norm.hpp"
+#include "quantised_row.hpp"
 #include "reduce.hpp"
 #include "rotary.hpp"
 #include "table.hpp"
@@ -15,11 +17,14 @@
 namespace octavo {
 namespace {
 
-template <class V>
+// `V`: the vectors, `D`: the dot products of bytes (see simd/dot.hpp).
+template <class V, class D>
 constexpr KernelTable make_table() {
   KernelTable table{};
   table.name = V::kName;
   table.linear = &linear<V>;
+  table.linear_int8 = &linear_int8<D>;
+  table.quantise = &quantise<V>;
   table.embed = &embed<V>;
   table.linear_scratch_floats = &linear_scratch_floats<V>;
   table.norm = &norm<V>;

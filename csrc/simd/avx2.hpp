@@ -80,6 +80,11 @@ struct Avx2 {
   static OCTAVO_INLINE void store_ints(int32_t* p, Ints v) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v);
   }
+  static OCTAVO_INLINE void store_i8(int8_t* p, const Ints (&v)[4]) {
+    const __m256i mixed = _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permutevar8x32_epi32(mixed, order));
+  }
   static OCTAVO_INLINE Ints load_i8(const int8_t* p) {
     return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
   }
@@ -140,6 +145,11 @@ struct Avx2 {
 
   // ---- ints ----
 
+  static OCTAVO_INLINE int32_t reduce_add(Ints a) {
+    const __m128i half = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    const __m128i pair = _mm_add_epi32(half, _mm_unpackhi_epi64(half, half));
+    return _mm_cvtsi128_si32(_mm_add_epi32(pair, _mm_shuffle_epi32(pair, 1)));
+  }
   static OCTAVO_INLINE Ints set1_int(int32_t x) { return _mm256_set1_epi32(x); }
   static OCTAVO_INLINE Ints add(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
   static OCTAVO_INLINE Ints sub(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }

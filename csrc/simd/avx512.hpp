@@ -62,6 +62,11 @@ struct Avx512Wide {
   }
   static OCTAVO_INLINE Ints load_ints(const int32_t* p) { return _mm512_loadu_si512(p); }
   static OCTAVO_INLINE void store_ints(int32_t* p, Ints v) { _mm512_storeu_si512(p, v); }
+  static OCTAVO_INLINE void store_i8(int8_t* p, const Ints (&v)[4]) {
+    OCTAVO_UNROLL for (int i = 0; i < 4; ++i) {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 16 * i), _mm512_cvtepi32_epi8(v[i]));
+    }
+  }
   static OCTAVO_INLINE Ints load_i8(const int8_t* p) {
     return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
@@ -118,6 +123,9 @@ struct Avx512Wide {
 
   // ---- ints ----
 
+  static OCTAVO_INLINE int32_t reduce_add(Ints a) {
+    return Avx2::reduce_add(_mm256_add_epi32(_mm512_castsi512_si256(a), _mm512_extracti64x4_epi64(a, 1)));
+  }
   static OCTAVO_INLINE Ints set1_int(int32_t x) { return _mm512_set1_epi32(x); }
   static OCTAVO_INLINE Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
   static OCTAVO_INLINE Ints sub(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }

@@ -88,6 +88,12 @@ struct Neon {
     vst1q_s32(p, v.lo);
     vst1q_s32(p + 4, v.hi);
   }
+  static OCTAVO_INLINE void store_i8(int8_t* p, const Ints (&v)[4]) {
+    OCTAVO_UNROLL for (int i = 0; i < 4; ++i) {
+      const int16x8_t halves = vcombine_s16(vmovn_s32(v[i].lo), vmovn_s32(v[i].hi));
+      vst1_s8(p + kLanes * i, vmovn_s16(halves));
+    }
+  }
   static OCTAVO_INLINE Ints load_i8(const int8_t* p) {
     const int16x8_t shorts = vmovl_s8(vld1_s8(p));
     return {vmovl_s16(vget_low_s16(shorts)), vmovl_s16(vget_high_s16(shorts))};
@@ -169,6 +175,7 @@ struct Neon {
 
   // ---- ints ----
 
+  static OCTAVO_INLINE int32_t reduce_add(Ints a) { return vaddvq_s32(vaddq_s32(a.lo, a.hi)); }
   static OCTAVO_INLINE Ints set1_int(int32_t x) { return {vdupq_n_s32(x), vdupq_n_s32(x)}; }
   static OCTAVO_INLINE Ints add(Ints a, Ints b) {
     return {vaddq_s32(a.lo, b.lo), vaddq_s32(a.hi, b.hi)};

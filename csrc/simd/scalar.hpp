@@ -79,6 +79,11 @@ struct Scalar {
     return v;
   }
   static OCTAVO_INLINE void store_ints(int32_t* p, Ints v) { __builtin_memcpy(p, &v, sizeof v); }
+  static OCTAVO_INLINE void store_i8(int8_t* p, const Ints (&v)[4]) {
+    int32_t lanes[4 * kLanes];
+    __builtin_memcpy(lanes, v, sizeof lanes);
+    for (int i = 0; i < 4 * kLanes; ++i) p[i] = static_cast<int8_t>(lanes[i]);
+  }
   static OCTAVO_INLINE Ints load_i8(const int8_t* p) {
     int32_t lanes[kLanes];
     for (int i = 0; i < kLanes; ++i) lanes[i] = p[i];
@@ -167,6 +172,10 @@ struct Scalar {
 
   // ---- ints ----
 
+  static OCTAVO_INLINE int32_t reduce_add(Ints a) {
+    const Ints4 half = a.lo + a.hi;
+    return half[0] + half[1] + half[2] + half[3];
+  }
   static OCTAVO_INLINE Ints set1_int(int32_t x) { return {Ints4{x, x, x, x}, Ints4{x, x, x, x}}; }
   static OCTAVO_INLINE Ints add(Ints a, Ints b) {
     return {ints(words(a.lo) + words(b.lo)), ints(words(a.hi) + words(b.hi))};

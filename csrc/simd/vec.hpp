@@ -20,6 +20,7 @@
 //   load_first_f16 / load_first_bf16        store_first_f16 / store_first_bf16
 //   load_ints(const int32_t*)               store_ints(int32_t*, Ints)
 //   load_i8(const int8_t*), load_u8(const uint8_t*)   kLanes bytes, widened to Ints
+//   store_i8(int8_t*, const Ints (&)[4])    4 kLanes bytes; only for -128..127
 //
 // Floats
 //   zero() set1(x) add sub mul div sqrt abs
@@ -35,6 +36,7 @@
 //
 // Ints
 //   set1_int(x) add sub bit_and bit_or bit_xor equal_ints(a, b) -> Mask
+//   reduce_add(a) -> int32_t
 //   shift_left<n>, shift_right<n> (zeros come in), shift_right_signed<n>
 //   shift_right_by(a, counts)               each lane by its own count in [0, 31]; zeros come in
 //   to_floats(a) rounds to nearest even     as_ints(Floats), as_floats(Ints): the same bits

@@ -1,4 +1,5 @@
-// Speed of matrix products: test_linear --bench [--isa NAME] [--type NAME] [--threads N] [--tokens N]
+// Speed of matrix products:
+//   test_linear --bench [--isa NAME] [--type NAME] [--threads N] [--tokens N] [--activations int8]
 //
 // Weights are cold: rounds walk through copies of the layers of a small model that are larger together than
 // the caches. Figures are the best of many rounds, beside the roofs of the machine: fused multiply-adds from
@@ -21,7 +22,7 @@ namespace octavo::tests {
 namespace {
 
 struct Options {
-  std::string isa, type;
+  std::string isa, type, activations;
   int num_threads = 1;
   int64_t num_tokens = 0;  // 0: a series
 };
@@ -129,15 +130,27 @@ void measure(const Kernels& kernels, const NamedType& named, const Body& body, c
   const double layer_flops = 2.0 * static_cast<double>(num_tokens) * kLayerWeights;
   const size_t num_layers = body.matrices.size() / std::size(kShapes);
   const size_t layers = std::clamp(static_cast<size_t>(1e8 / layer_flops), size_t{1}, num_layers);
+  const bool is_int8 = options.activations == "int8";
+  const int64_t int8_stride = quantised_row_bytes(1536);
+  std::vector<uint8_t> int8_rows(static_cast<size_t>(int8_stride * num_tokens));
   const double taken = best_round(num_threads, [&](int round, int thread) {
     const size_t first = static_cast<size_t>(round) * layers * std::size(kShapes);
     for (size_t i = first; i < first + layers * std::size(kShapes); ++i) {
       const Matrix& matrix = body.matrices[i % body.matrices.size()];
       const int64_t panels = matrix.num_panels();
-      kernels.linear({matrix.type, matrix.panels.data(), matrix.bytes_of_panel(), matrix.rows, matrix.cols,
-                      x.data(), matrix.cols, num_tokens, out.data(), matrix.rows, nullptr,
-                      panels * thread / num_threads, panels * (thread + 1) / num_threads,
-                      scratch[static_cast<size_t>(thread)].data()});
+      const LinearArgs args = {matrix.type, matrix.panels.data(), matrix.bytes_of_panel(), matrix.rows,
+                               matrix.cols, x.data(), matrix.cols, num_tokens, out.data(), matrix.rows,
+                               nullptr, panels * thread / num_threads,
+                               panels * (thread + 1) / num_threads,
+                               scratch[static_cast<size_t>(thread)].data(), int8_rows.data(), int8_stride};
+      if (!is_int8) {
+        kernels.linear(args);
+        continue;
+      }
+      // Nobody waits for the rows of other threads, which hold the same numbers in every round.
+      kernels.quantise({x.data(), matrix.cols, matrix.cols, int8_rows.data(), int8_stride,
+                        num_tokens * thread / num_threads, num_tokens * (thread + 1) / num_threads});
+      kernels.linear_int8(args);
     }
   });
   const double share = static_cast<double>(layers) / static_cast<double>(num_layers);
@@ -170,6 +183,7 @@ Options parse(int num_arguments, char** arguments) {
     const std::string name = arguments[i], value = arguments[i + 1];
     if (name == "--isa") options.isa = value;
     if (name == "--type") options.type = value;
+    if (name == "--activations") options.activations = value;
     if (name == "--threads") options.num_threads = std::atoi(value.c_str());
     if (name == "--tokens") options.num_tokens = std::atoll(value.c_str());
   }
@@ -190,6 +204,7 @@ int run_benchmark(const std::vector<const Kernels*>& all, int num_arguments, cha
     print_roofs(*kernels, options.num_threads);
     for (const NamedType& named : kTypes) {
       if (!options.type.empty() && options.type != named.name) continue;
+      if (options.activations == "int8" && is_float(named.type)) continue;
       const Body body = make_body(named.type, 400 << 20);
       for (const int64_t num_tokens : token_counts) measure(*kernels, named, body, options, num_tokens);
     }

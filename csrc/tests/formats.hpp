@@ -60,63 +60,72 @@ inline uint16_t nearest_half(float x, uint16_t infinity, float (*value)(uint16_t
 
 inline uint16_t half_at(const uint8_t* p) { return static_cast<uint16_t>(p[0] | (p[1] << 8)); }
 
-// Element `e` of a block, as the GGUF tensor formats define it.
+// A weight of a quantised type: scale * q + offset.
+struct BlockElement {
+  float scale;
+  int q;
+  float offset;
+};
+
+// Element `e` of a block of Q4_K or Q5_K.
+inline BlockElement element_of_k45(WeightType type, const uint8_t* block, int e) {
+  const float d = f16_value(half_at(block)), dmin = f16_value(half_at(block + 2));
+  const uint8_t* s = block + 4;
+  const int g = e / 32;
+  const int scale = g < 4 ? s[g] & 63 : (s[g + 4] & 15) + 16 * (s[g - 4] >> 6);
+  const int minimum = g < 4 ? s[g + 4] & 63 : (s[g + 4] >> 4) + 16 * (s[g] >> 6);
+  const bool is_q5 = type == WeightType::Q5_K;
+  const uint8_t byte = block[(is_q5 ? 48 : 16) + 32 * (e / 64) + e % 32];
+  int q = g % 2 == 0 ? byte & 15 : byte >> 4;
+  if (is_q5) q += 16 * ((block[16 + e % 32] >> g) & 1);
+  return {d * static_cast<float>(scale), q, -(dmin * static_cast<float>(minimum))};
+}
+
+inline BlockElement element_of_q6_k(const uint8_t* block, int e) {
+  const int half = e / 128, quarter = e % 128 / 32, l = e % 32;
+  const uint8_t low_byte = block[64 * half + 32 * (quarter % 2) + l];
+  const int low = quarter < 2 ? low_byte & 15 : low_byte >> 4;
+  const int high = (block[128 + 32 * half + l] >> (2 * quarter)) & 3;
+  const int scale = static_cast<int8_t>(block[192 + e / 16]);
+  return {f16_value(half_at(block + 208)) * static_cast<float>(scale), low + 16 * high - 32, 0.0f};
+}
+
+// Element `e` of a block, as the GGUF tensor formats define it. Quantised types only.
+inline BlockElement block_element(WeightType type, const uint8_t* block, int e) {
+  const auto nibble = [e](const uint8_t* bytes) { return e < 16 ? bytes[e] & 15 : bytes[e - 16] >> 4; };
+  const auto fifth = [e](const uint8_t* bits) { return ((bits[e / 8] >> (e % 8)) & 1) << 4; };
+  const float d = f16_value(half_at(block)), m = f16_value(half_at(block + 2));
+  switch (type) {
+    case WeightType::Q4_0: return {d, nibble(block + 2) - 8, 0.0f};
+    case WeightType::Q4_1: return {d, nibble(block + 4), m};
+    case WeightType::Q5_0: return {d, (nibble(block + 6) | fifth(block + 2)) - 16, 0.0f};
+    case WeightType::Q5_1: return {d, nibble(block + 8) | fifth(block + 4), m};
+    case WeightType::Q8_0: return {d, static_cast<int8_t>(block[2 + e]), 0.0f};
+    case WeightType::Q4_K:
+    case WeightType::Q5_K: return element_of_k45(type, block, e);
+    default: return element_of_q6_k(block, e);
+  }
+}
+
 inline float block_value(WeightType type, const uint8_t* block, int e) {
-  const float d = f16_value(half_at(block));
   switch (type) {
     case WeightType::F32: {
       float x;
       std::memcpy(&x, block, sizeof x);
       return x;
     }
-    case WeightType::F16: return d;
+    case WeightType::F16: return f16_value(half_at(block));
     case WeightType::BF16: return bf16_value(half_at(block));
-    case WeightType::Q4_0: {
-      const int q = e < 16 ? block[2 + e] & 15 : block[2 + e - 16] >> 4;
-      return d * static_cast<float>(q - 8);
-    }
-    case WeightType::Q4_1: {
-      const float m = f16_value(half_at(block + 2));
-      const int q = e < 16 ? block[4 + e] & 15 : block[4 + e - 16] >> 4;
-      return d * static_cast<float>(q) + m;
-    }
-    case WeightType::Q5_0: {
-      const int fifth = (block[2 + e / 8] >> (e % 8)) & 1;
-      const int q = e < 16 ? block[6 + e] & 15 : block[6 + e - 16] >> 4;
-      return d * static_cast<float>((q | (fifth << 4)) - 16);
-    }
-    case WeightType::Q5_1: {
-      const float m = f16_value(half_at(block + 2));
-      const int fifth = (block[4 + e / 8] >> (e % 8)) & 1;
-      const int q = e < 16 ? block[8 + e] & 15 : block[8 + e - 16] >> 4;
-      return d * static_cast<float>(q | (fifth << 4)) + m;
-    }
-    case WeightType::Q8_0: return d * static_cast<float>(static_cast<int8_t>(block[2 + e]));
-    case WeightType::Q4_K:
-    case WeightType::Q5_K: {
-      const float dmin = f16_value(half_at(block + 2));
-      const uint8_t* s = block + 4;
-      const int g = e / 32;
-      const int scale = g < 4 ? s[g] & 63 : (s[g + 4] & 15) + 16 * (s[g - 4] >> 6);
-      const int minimum = g < 4 ? s[g + 4] & 63 : (s[g + 4] >> 4) + 16 * (s[g] >> 6);
-      const bool is_q5 = type == WeightType::Q5_K;
-      const uint8_t byte = block[(is_q5 ? 48 : 16) + 32 * (e / 64) + e % 32];
-      int q = g % 2 == 0 ? byte & 15 : byte >> 4;
-      if (is_q5) q += 16 * ((block[16 + e % 32] >> g) & 1);
-      const float scaled = d * static_cast<float>(scale), offset = dmin * static_cast<float>(minimum);
-      return scaled * static_cast<float>(q) - offset;
-    }
-    case WeightType::Q6_K: {
-      const int half = e / 128, quarter = e % 128 / 32, l = e % 32;
-      const uint8_t low_byte = block[64 * half + 32 * (quarter % 2) + l];
-      const int low = quarter < 2 ? low_byte & 15 : low_byte >> 4;
-      const int high = (block[128 + 32 * half + l] >> (2 * quarter)) & 3;
-      const int scale = static_cast<int8_t>(block[192 + e / 16]);
-      const float d6 = f16_value(half_at(block + 208));
-      return d6 * static_cast<float>(scale) * static_cast<float>(low + 16 * high - 32);
+    default: {
+      const BlockElement element = block_element(type, block, e);
+      return element.scale * static_cast<float>(element.q) + element.offset;
     }
   }
-  return 0;
+}
+
+inline BlockElement file_element(WeightType type, const uint8_t* row, int64_t col) {
+  const int64_t block = block_elements(type);
+  return block_element(type, row + file_row_bytes(type, block) * (col / block), static_cast<int>(col % block));
 }
 
 inline float file_value(WeightType type, const uint8_t* row, int64_t col) {

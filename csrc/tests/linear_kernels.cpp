@@ -1,26 +1,51 @@
-// The kernels of one instruction set for test_linear.cpp, chosen by OCTAVO_TEST_{SCALAR,AVX2,AVX512,NEON}.
+// The kernels of one instruction set for test_linear.cpp, chosen by OCTAVO_TEST_{SCALAR,AVX2,AVX_VNNI,AVX512,
+// AVX512_VNNI,NEON}.
 #include "linear_kernels.hpp"
 
 #if defined(OCTAVO_TEST_SCALAR)
+#include "simd/dot.hpp"
 #include "simd/scalar.hpp"
 #define OCTAVO_TEST_POLICY Scalar
+#define OCTAVO_TEST_DOT DotGeneric<Scalar>
+#define OCTAVO_TEST_NAME "scalar"
 #define OCTAVO_TEST_ENTRY scalar_test_kernels
 #elif defined(OCTAVO_TEST_AVX2)
-#include "simd/avx2.hpp"
+#include "simd/dot_avx2.hpp"
 #define OCTAVO_TEST_POLICY Avx2
+#define OCTAVO_TEST_DOT DotAvx2<Avx2>
+#define OCTAVO_TEST_NAME "avx2"
 #define OCTAVO_TEST_ENTRY avx2_test_kernels
+#elif defined(OCTAVO_TEST_AVX_VNNI)
+#include "simd/dot_vnni.hpp"
+#define OCTAVO_TEST_POLICY Avx2
+#define OCTAVO_TEST_DOT DotAvxVnni
+#define OCTAVO_TEST_NAME "avx_vnni"
+#define OCTAVO_TEST_ENTRY avx_vnni_test_kernels
 #elif defined(OCTAVO_TEST_AVX512)
 #include "simd/avx512.hpp"
+#include "simd/dot_avx2.hpp"
 #define OCTAVO_TEST_POLICY Avx512
+#define OCTAVO_TEST_DOT DotAvx2<Avx512>
+#define OCTAVO_TEST_NAME "avx512"
 #define OCTAVO_TEST_ENTRY avx512_test_kernels
+#elif defined(OCTAVO_TEST_AVX512_VNNI)
+#include "simd/dot_vnni.hpp"
+#define OCTAVO_TEST_POLICY Avx512
+#define OCTAVO_TEST_DOT DotAvx512Vnni
+#define OCTAVO_TEST_NAME "avx512_vnni"
+#define OCTAVO_TEST_ENTRY avx512_vnni_test_kernels
 #else
-#include "simd/neon.hpp"
+#include "simd/dot_neon.hpp"
 #define OCTAVO_TEST_POLICY Neon
+#define OCTAVO_TEST_DOT DotNeon
+#define OCTAVO_TEST_NAME "neon"
 #define OCTAVO_TEST_ENTRY neon_test_kernels
 #endif
 
 #include "kernels/embed.hpp"
 #include "kernels/linear.hpp"
+#include "kernels/linear_int8.hpp"
+#include "kernels/quantised_row.hpp"
 
 namespace octavo::tests {
 namespace {
@@ -129,6 +154,12 @@ void put_int_results(const float* a, const float* b, Results<V>& results) {
   results.put_ints(V::template byte_at_top<1>(ia));
   results.put_ints(V::template byte_at_top<2>(ia));
   results.put_ints(V::template byte_at_top<3>(ia));
+  results.put_word(static_cast<uint32_t>(V::reduce_add(ia)));
+  const typename V::Ints small = V::template shift_right_signed<24>(ia);
+  const typename V::Ints smaller = V::template shift_right_signed<25>(ia);
+  int8_t bytes[4 * V::kLanes];
+  V::store_i8(bytes, {small, smaller, V::template shift_right_signed<24>(ib), smaller});
+  for (int i = 0; i < 4; ++i) results.put_ints(V::load_i8(bytes + V::kLanes * i));
 }
 
 template <class V>
@@ -159,8 +190,14 @@ double multiply_adds(int64_t count, float* result) {
 
 const Kernels* OCTAVO_TEST_ENTRY() {
   using V = OCTAVO_TEST_POLICY;
-  static const Kernels kernels = {V::kName,          linear<V>,        embed<V>, linear_scratch_floats<V>,
-                                  vector_results<V>, multiply_adds<V>};
+  static const Kernels kernels = {OCTAVO_TEST_NAME,
+                                  linear<V>,
+                                  linear_int8<OCTAVO_TEST_DOT>,
+                                  quantise<V>,
+                                  embed<V>,
+                                  linear_scratch_floats<V>,
+                                  vector_results<V>,
+                                  multiply_adds<V>};
   return &kernels;
 }
 

@@ -11,6 +11,8 @@ namespace octavo::tests {
 struct Kernels {
   const char* name;
   void (*linear)(const LinearArgs&);
+  void (*linear_int8)(const LinearArgs&);
+  void (*quantise)(const QuantiseArgs&);
   void (*embed)(const EmbedArgs&);
   int64_t (*linear_scratch_floats)(int64_t cols);
   // Every function of the vector layer on three vectors of eight floats; returns the number of words
@@ -31,7 +33,9 @@ constexpr int kFmaResults = kAddResults + 4 * 8;
 // Null unless linked in.
 __attribute__((weak)) const Kernels* scalar_test_kernels();
 __attribute__((weak)) const Kernels* avx2_test_kernels();
+__attribute__((weak)) const Kernels* avx_vnni_test_kernels();
 __attribute__((weak)) const Kernels* avx512_test_kernels();
+__attribute__((weak)) const Kernels* avx512_vnni_test_kernels();
 __attribute__((weak)) const Kernels* neon_test_kernels();
 
 }  // namespace octavo::tests

@@ -40,6 +40,9 @@ struct Matrix {
   float value(int64_t row, int64_t col) const {
     return file_value(type, file.data() + row * file_row_bytes(type, cols), col);
   }
+  BlockElement element(int64_t row, int64_t col) const {
+    return file_element(type, file.data() + row * file_row_bytes(type, cols), col);
+  }
 };
 
 // Random bits with scales of a moderate size.
@@ -89,6 +92,23 @@ inline Matrix random_matrix(WeightType type, int64_t rows, int64_t cols, Random&
   Matrix matrix{type, rows, cols, random_rows(type, rows, cols, random), {}};
   pack(matrix, type);
   return matrix;
+}
+
+// Give all weights of a quantised matrix the same bits and leave scales and offsets.
+inline void fill_weights(Matrix& matrix, uint8_t byte) {
+  const size_t block = static_cast<size_t>(file_row_bytes(matrix.type, block_elements(matrix.type)));
+  size_t first = 2, last = block;
+  switch (matrix.type) {
+    case WeightType::Q4_1:
+    case WeightType::Q5_1: first = 4; break;
+    case WeightType::Q4_K:
+    case WeightType::Q5_K: first = 16; break;
+    case WeightType::Q6_K: first = 0, last = 192; break;
+    default: break;
+  }
+  for (size_t at = 0; at < matrix.file.size(); at += block) {
+    std::memset(&matrix.file[at + first], byte, last - first);
+  }
 }
 
 inline std::vector<float> random_floats(int64_t count, Random& random) {

@@ -5,6 +5,7 @@
 //   g++ $flags -c tests/linear_kernels.cpp -o avx2.o   -DOCTAVO_TEST_AVX2 -mavx2 -mfma -mf16c
 //   g++ $flags -c tests/linear_kernels.cpp -o avx512.o -DOCTAVO_TEST_AVX512
 //     with -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl
+//   and the same with -DOCTAVO_TEST_AVX_VNNI -mavxvnni and -DOCTAVO_TEST_AVX512_VNNI -mavx512vnni besides
 //   g++ $flags tests/test_linear.cpp tests/bench_linear.cpp packing.cpp *.o -pthread -o test_linear
 //
 // On 64-bit Arm: scalar.o, and neon.o with -DOCTAVO_TEST_NEON.
@@ -16,11 +17,16 @@
 #include <cstring>
 #include <vector>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "check.hpp"
 #include "formats.hpp"
 #include "linear_kernels.hpp"
 #include "matrices.hpp"
 #include "packing.hpp"
+#include "product_definitions.hpp"
 
 namespace octavo::tests {
 
@@ -40,35 +46,18 @@ std::vector<const Kernels*> runnable_kernels() {
                           __builtin_cpu_supports("avx512vl");
   if (avx2_test_kernels && has_avx2) all.push_back(avx2_test_kernels());
   if (avx512_test_kernels && has_avx512) all.push_back(avx512_test_kernels());
+  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+  const bool has_leaf = __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx);
+  const bool has_avx_vnni = has_leaf && (eax & 16);
+  if (avx_vnni_test_kernels && has_avx2 && has_avx_vnni) all.push_back(avx_vnni_test_kernels());
+  const bool has_avx512_vnni = has_avx512 && __builtin_cpu_supports("avx512vnni");
+  if (avx512_vnni_test_kernels && has_avx512_vnni) all.push_back(avx512_vnni_test_kernels());
 #endif
   return all;
 }
 
 // Equal bits, or both NaN.
 bool same_number(float a, float b) { return bits_of(a) == bits_of(b) || (std::isnan(a) && std::isnan(b)); }
-
-// The definition of a product: one chain of fused multiply-adds per output.
-std::vector<float> chain_products(const Matrix& matrix, const std::vector<float>& x, int64_t x_stride,
-                                  int64_t num_tokens, const float* bias) {
-  std::vector<float> out;
-  std::vector<float> weights(static_cast<size_t>(matrix.rows * matrix.cols));
-  for (int64_t row = 0; row < matrix.rows; ++row) {
-    for (int64_t k = 0; k < matrix.cols; ++k) {
-      weights[static_cast<size_t>(row * matrix.cols + k)] = matrix.value(row, k);
-    }
-  }
-  for (int64_t t = 0; t < num_tokens; ++t) {
-    for (int64_t row = 0; row < matrix.rows; ++row) {
-      const float* w = weights.data() + row * matrix.cols;
-      float sum = 0.0f;
-      for (int64_t k = 0; k < matrix.cols; ++k) {
-        sum = std::fma(x[static_cast<size_t>(t * x_stride + k)], w[k], sum);
-      }
-      out.push_back(bias ? sum + bias[row] : sum);
-    }
-  }
-  return out;
-}
 
 constexpr float kUntouched = -12345.0f;
 
@@ -78,7 +67,19 @@ struct ProductCase {
   int64_t x_stride;
   const float* bias;
   std::vector<int64_t> splits;  // panels at which the work is cut
+  bool is_int8 = false;         // quantise the activations
 };
+
+// All rows of a case as int8, `stride` bytes to a row.
+std::vector<uint8_t> quantised_rows(const Kernels& kernels, const ProductCase& c, int64_t num_tokens,
+                                    int64_t stride) {
+  std::vector<uint8_t> rows(static_cast<size_t>((num_tokens + 1) * stride), 77);
+  kernels.quantise({c.x->data(), c.x_stride, c.matrix->cols, rows.data(), stride, 0, num_tokens});
+  const bool others_untouched = std::all_of(rows.begin() + num_tokens * stride, rows.end(),
+                                            [](uint8_t byte) { return byte == 77; });
+  check(others_untouched, "%s: something else than rows quantised", kernels.name);
+  return rows;
+}
 
 // Outputs of the first `num_tokens` tokens, [num_tokens][rows]; checks that nothing else was written.
 std::vector<float> products(const Kernels& kernels, const ProductCase& c, int64_t num_tokens) {
@@ -86,13 +87,18 @@ std::vector<float> products(const Kernels& kernels, const ProductCase& c, int64_
   const int64_t out_stride = matrix.rows + 3;
   std::vector<float> out(static_cast<size_t>((num_tokens + 1) * out_stride), kUntouched);
   std::vector<float> scratch(static_cast<size_t>(kernels.linear_scratch_floats(matrix.cols)) + 1, kUntouched);
+  const int64_t int8_stride = quantised_row_bytes(matrix.cols) + 12;
+  const std::vector<uint8_t> int8_rows =
+      c.is_int8 ? quantised_rows(kernels, c, num_tokens, int8_stride) : std::vector<uint8_t>();
   // The last share first, so that rows which an earlier share should leave alone are noticed.
   std::vector<int64_t> cuts = c.splits;
   int64_t end = matrix.num_panels();
   for (cuts.insert(cuts.begin(), 0); !cuts.empty(); cuts.pop_back()) {
-    kernels.linear({matrix.type, matrix.panels.data(), matrix.bytes_of_panel(), matrix.rows, matrix.cols,
-                    c.x->data(), c.x_stride, num_tokens, out.data(), out_stride, c.bias, cuts.back(), end,
-                    scratch.data()});
+    const LinearArgs args = {matrix.type, matrix.panels.data(), matrix.bytes_of_panel(), matrix.rows,
+                             matrix.cols, c.x->data(), c.x_stride, num_tokens, out.data(), out_stride,
+                             c.bias, cuts.back(), end, scratch.data(), int8_rows.data(), int8_stride};
+    if (c.is_int8) kernels.linear_int8(args);
+    else kernels.linear(args);
     end = cuts.back();
   }
   check(scratch.back() == kUntouched, "%s: scratch memory overrun", kernels.name);
@@ -214,6 +220,8 @@ void check_embedding(const std::vector<const Kernels*>& all, const NamedType& na
 void check_against_double(const ProductCase& c, const std::vector<float>& chain, int64_t num_tokens,
                           const char* name) {
   const Matrix& matrix = *c.matrix;
+  // Activations of a group lose up to half of 1 / 127 of the largest, here 1.
+  const double tolerance = c.is_int8 ? 0.5 / 127 : 1e-5;
   for (int64_t t = 0; t < num_tokens; t += 7) {
     for (int64_t row = 0; row < matrix.rows; ++row) {
       double sum = 0, size = 0;
@@ -221,18 +229,18 @@ void check_against_double(const ProductCase& c, const std::vector<float>& chain,
         const double term = static_cast<double>(matrix.value(row, k)) *
                             (*c.x)[static_cast<size_t>(t * c.x_stride + k)];
         sum += term;
-        size += std::fabs(term);
+        size += c.is_int8 ? std::fabs(matrix.value(row, k)) : std::fabs(term);
       }
       if (c.bias) sum += c.bias[row];
       const double error = std::fabs(sum - chain[static_cast<size_t>(t * matrix.rows + row)]);
-      check(error <= 1e-5 * size + 1e-6, "%s: error %g of terms that add up to %g", name, error, size);
+      check(error <= tolerance * size + 1e-6, "%s: error %g of terms that add up to %g", name, error, size);
     }
   }
 }
 
 // Every instruction set gives the bits of the definition, for any number of tokens and any split.
 void check_products(const std::vector<const Kernels*>& all, const NamedType& named, int64_t rows,
-                    int64_t cols, const std::vector<int64_t>& token_counts) {
+                    int64_t cols, const std::vector<int64_t>& token_counts, bool is_int8) {
   Random random(4);
   const Matrix matrix = random_matrix(named.type, rows, cols, random);
   const int64_t x_stride = cols + 5;
@@ -242,17 +250,18 @@ void check_products(const std::vector<const Kernels*>& all, const NamedType& nam
   const int64_t last = matrix.num_panels();
   const std::vector<std::vector<int64_t>> ways_to_split = {{}, {last / 2}, {1, 1, last / 3, last - 1}};
   for (const float* b : {static_cast<const float*>(nullptr), bias.data()}) {
-    ProductCase c{&matrix, &x, x_stride, b, {}};
-    const std::vector<float> expected = chain_products(matrix, x, x_stride, most, b);
+    ProductCase c{&matrix, &x, x_stride, b, {}, is_int8};
+    const auto definition = is_int8 ? int8_products : chain_products;
+    const std::vector<float> expected = definition(matrix, x, x_stride, most, b);
     check_against_double(c, expected, most, named.name);
     for (const int64_t num_tokens : token_counts) {
       const std::vector<float> first(expected.begin(), expected.begin() + num_tokens * rows);
       const size_t way = static_cast<size_t>(num_tokens) % ways_to_split.size();
       c.splits = ways_to_split[b ? way : 0];
       for (const Kernels* kernels : all) {
-        check(same_bits(first, products(*kernels, c, num_tokens)), "%s %s, %lld x %lld, %lld tokens",
+        check(same_bits(first, products(*kernels, c, num_tokens)), "%s %s, %lld x %lld, %lld tokens%s",
               kernels->name, named.name, static_cast<long long>(rows), static_cast<long long>(cols),
-              static_cast<long long>(num_tokens));
+              static_cast<long long>(num_tokens), is_int8 ? " of int8" : "");
       }
     }
   }
@@ -264,15 +273,66 @@ std::vector<int64_t> range(int64_t first, int64_t last) {
   return values;
 }
 
-void check_product_shapes(const std::vector<const Kernels*>& all, const NamedType& named) {
+void check_product_shapes(const std::vector<const Kernels*>& all, const NamedType& named, bool is_int8) {
   const int64_t block = block_elements(named.type);
-  check_products(all, named, 100, block == 1 ? 96 : block, range(1, 70));
-  check_products(all, named, 8, block, {0, 1, 5});
-  check_products(all, named, 1, block, {1, 2, 9});
-  check_products(all, named, 77, 1280, {1, 3, 13, 100});          // more than one scratch panel
+  check_products(all, named, 100, block == 1 ? 96 : block, range(1, 70), is_int8);
+  check_products(all, named, 8, block, {0, 1, 5}, is_int8);
+  check_products(all, named, 1, block, {1, 2, 9}, is_int8);
+  check_products(all, named, 77, 1280, {1, 3, 13, 100}, is_int8);  // more than one scratch panel
   if (block == 1) {
-    for (int64_t cols = 1; cols <= 9; ++cols) check_products(all, named, 19, cols, {1, 2, 6, 25});
-    check_products(all, named, 40, 1027, {1, 4, 33});
+    for (int64_t cols = 1; cols <= 9; ++cols) check_products(all, named, 19, cols, {1, 2, 6, 25}, false);
+    check_products(all, named, 40, 1027, {1, 4, 33}, false);
+  }
+}
+
+// The largest sums that a type allows, where integers of too few bits would overflow.
+void check_extremes(const std::vector<const Kernels*>& all, const NamedType& named) {
+  Random random(8);
+  for (const uint8_t byte : {0x00, 0xff, 0x80, 0x7f}) {
+    const int64_t cols = block_elements(named.type), rows = 16, num_tokens = 7;
+    Matrix matrix{named.type, rows, cols, random_rows(named.type, rows, cols, random), {}};
+    fill_weights(matrix, byte);
+    pack(matrix, named.type);
+    std::vector<float> x(static_cast<size_t>(num_tokens * cols));
+    for (size_t i = 0; i < x.size(); ++i) x[i] = i / static_cast<size_t>(cols) % 2 ? 1.0f : -1.0f;
+    ProductCase c{&matrix, &x, cols, nullptr, {}, true};
+    const std::vector<float> expected = int8_products(matrix, x, cols, num_tokens, nullptr);
+    for (const Kernels* kernels : all) {
+      check(same_bits(expected, products(*kernels, c, num_tokens)), "%s %s of bytes %d", kernels->name,
+            named.name, byte);
+    }
+  }
+}
+
+// Rows of zeros, of numbers too small to count and of a single large one.
+void check_quantised_rows(const std::vector<const Kernels*>& all) {
+  Random random(9);
+  const int64_t cols = 96, num_rows = 300;
+  std::vector<float> x = random_floats(num_rows * cols, random);
+  for (int64_t row = 0; row < num_rows; ++row) {
+    const float factor = std::ldexp(1.0f, static_cast<int>(random.between(-126, 100)));
+    for (int64_t k = 0; k < cols; ++k) {
+      float& value = x[static_cast<size_t>(row * cols + k)];
+      value = row == 0 || random.below(9) == 0 ? 0.0f : value * (k == 40 ? 100.0f : factor);
+    }
+  }
+  Matrix shape{WeightType::F32, 0, cols, {}, {}};
+  const ProductCase c{&shape, &x, cols, nullptr, {}, true};
+  const int64_t stride = quantised_row_bytes(cols);
+  for (const Kernels* kernels : all) {
+    const std::vector<uint8_t> rows = quantised_rows(*kernels, c, num_rows, stride);
+    bool equal = true;
+    for (int64_t row = 0; row < num_rows; ++row) {
+      const QuantisedTwin twin = quantised_twin(x.data() + row * cols, cols);
+      const uint8_t* actual = rows.data() + row * stride;
+      for (size_t k = 0; k < twin.q.size(); ++k) equal &= static_cast<int8_t>(actual[k]) == twin.q[k];
+      for (size_t group = 0; group < twin.scales.size(); ++group) {
+        float scale;
+        std::memcpy(&scale, actual + cols + 16 * static_cast<int64_t>(group), sizeof scale);
+        equal &= bits_of(scale) == bits_of(twin.scales[group]);
+      }
+    }
+    check(equal, "%s", kernels->name);
   }
 }
 
@@ -316,12 +376,12 @@ void check_conversion(const Kernels& kernels, WeightType from, WeightType to) {
 }
 
 // A token with infinities and NaN spoils its own outputs only.
-void check_isolation(const Kernels& kernels, const NamedType& named) {
+void check_isolation(const Kernels& kernels, const NamedType& named, bool is_int8) {
   Random random(7);
   const int64_t cols = std::max<int64_t>(block_elements(named.type), 16), num_tokens = 9;
   const Matrix matrix = random_matrix(named.type, 24, cols, random);
   std::vector<float> x = random_floats(num_tokens * cols, random);
-  ProductCase c{&matrix, &x, cols, nullptr, {}};
+  ProductCase c{&matrix, &x, cols, nullptr, {}, is_int8};
   const std::vector<float> clean = products(kernels, c, num_tokens);
   for (int64_t k = 0; k < cols; ++k) x[static_cast<size_t>(4 * cols + k)] = k % 2 ? INFINITY : NAN;
   std::vector<float> spoilt = products(kernels, c, num_tokens);
@@ -339,6 +399,13 @@ void each_type(Test test) {
   for (const NamedType& named : kTypes) test(named);
 }
 
+template <class Test>
+void each_quantised_type(Test test) {
+  for (const NamedType& named : kTypes) {
+    if (!is_float(named.type)) test(named);
+  }
+}
+
 int run_checks(const std::vector<const Kernels*>& all) {
   for (const Kernels* kernels : all) std::printf("%s ", kernels->name);
   std::printf("kernels\n");
@@ -351,14 +418,24 @@ int run_checks(const std::vector<const Kernels*>& all) {
     each_type([&](const NamedType& named) { check_embedding(all, named); });
   });
   run("products are one chain for any tokens, split, bias and instruction set", [&] {
-    each_type([&](const NamedType& named) { check_product_shapes(all, named); });
+    each_type([&](const NamedType& named) { check_product_shapes(all, named, false); });
+  });
+  run("activations become int8 as defined", [&] { check_quantised_rows(all); });
+  run("products with int8 activations are as defined, for any tokens and split", [&] {
+    each_quantised_type([&](const NamedType& named) { check_product_shapes(all, named, true); });
+  });
+  run("the largest weights and activations overflow nothing", [&] {
+    each_quantised_type([&](const NamedType& named) { check_extremes(all, named); });
   });
   run("rows are packed in the order asked for", [&] {
     each_type([&](const NamedType& named) { check_row_order(*all.back(), named); });
   });
   run("a token of NaN and infinity spoils its own outputs only", [&] {
     each_type([&](const NamedType& named) {
-      for (const Kernels* kernels : all) check_isolation(*kernels, named);
+      for (const Kernels* kernels : all) {
+        check_isolation(*kernels, named, false);
+        if (!is_float(named.type)) check_isolation(*kernels, named, true);
+      }
     });
   });
   run("floats are converted between types on packing, rounded once", [&] {

@@ -123,6 +123,9 @@ class View:
     @property
     def width(self) -> int: ...
 
+def quantised_row_floats(cols: int) -> int:
+    """Width, counted in float32, of a row of `cols` activations as int8."""
+
 class Program:
     """A flat list of operations; each method adds one and checks it.
 
@@ -134,7 +137,18 @@ class Program:
     ) -> None: ...
     def embed(self, rows: Rows, barrier: bool, table: int, scale: float, out: View) -> None: ...
     def embed_positions(self, rows: Rows, barrier: bool, table: int, out: View) -> None: ...
-    def linear(self, rows: Rows, barrier: bool, matrix: int, x: View, out: View) -> None: ...
+    def quantise(self, rows: Rows, barrier: bool, x: View, out: View) -> None: ...
+    def linear(
+        self,
+        rows: Rows,
+        barrier: bool,
+        matrix: int,
+        x: View | None,
+        x_int8: View | None,
+        out: View,
+    ) -> None:
+        """Quantised parts of the matrix read `x_int8` where it is given, all others `x`."""
+
     def norm(
         self, rows: Rows, barrier: bool, weight: int, eps: float, x: View, out: View
     ) -> None: ...

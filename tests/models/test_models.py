@@ -9,6 +9,7 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType as GgmlType
 
+from octavo.errors import ConfigError
 from octavo.runner.native_runner import NativeRunner
 from octavo.weights.gguf_checkpoint import GgufCheckpoint
 from tests.models.conftest import BACKENDS, TinyModel, TinyModels
@@ -78,6 +79,7 @@ FILES: dict[str, tuple[str, str, ChooseType | None]] = {
     **{f"{case}-folder": (case, "folder", None) for case in CASES},
     **{f"{case}-{name}.gguf": (case, f"{name}.gguf", choose) for case, name, choose in GGUF_TYPES},
 }
+QUANTISED = [name for name in FILES if name.partition("-")[2].startswith(("Q", "k-mix"))]
 # Frequencies of `dynamic` depend on the longest sequence: ours are fixed for it, those of
 # transformers follow the sequence. They agree where it is that long, and nowhere else.
 LIMITS = {"llama_rope_dynamic-folder": len(PROMPT)}
@@ -136,6 +138,57 @@ def test_native_logprobs_are_the_same_bits_however_a_prompt_is_cut(running: Runn
     assert torch.equal(results[0], results[2])
 
 
+@pytest.mark.parametrize("backend", ["native"], indirect=True)
+@pytest.mark.parametrize("running", QUANTISED, indirect=True)
+def test_int8_activations_keep_their_bits_however_a_prompt_is_cut(running: Running) -> None:
+    """Each row is quantised by itself; the numbers are near those of float32 activations."""
+    results = {}
+    for threads, chunks in zip((1, 2, 3), CHUNKS, strict=True):
+        sizes = RunnerSizes(
+            max_model_len=len(PROMPT),
+            threads=threads,
+            activation_dtype="int8" if threads < 3 else "auto",
+        )
+        runner = start_runner(NativeRunner, running.model.checkpoint, sizes)
+        results[threads] = all_logprobs(StepDriver(runner, sizes), PROMPT, chunks, VOCAB_SIZE)
+        runner.close()
+
+    assert torch.equal(results[1], results[2])
+    assert torch.equal(results[1], results[3])
+    exact = running.model.logprobs
+    assert 0.001 * exact.std() < rms(results[1] - exact) < 0.05 * exact.std()
+
+
+@pytest.mark.parametrize("backend", ["native"], indirect=True)
+@pytest.mark.parametrize("running", QUANTISED, indirect=True)
+def test_int8_activations_mean_the_same_on_both_back_ends(running: Running) -> None:
+    """But for activations that float32's noise rounds to the neighbouring integer, layer by layer.
+
+    One op alone is compared more closely in tests/ops.
+    """
+    sizes = RunnerSizes(max_model_len=len(PROMPT), activation_dtype="int8")
+    results = []
+    for make_runner in BACKENDS.values():
+        runner = start_runner(make_runner, running.model.checkpoint, sizes)
+        driver = StepDriver(runner, sizes)
+        results.append(all_logprobs(driver, PROMPT, [len(PROMPT)], VOCAB_SIZE))
+        runner.close()
+
+    exact = running.model.logprobs
+    assert rms(results[0] - results[1]) < rms(results[0] - exact)
+
+
+@pytest.mark.parametrize("running", ["llama-folder", "llama-BF16.gguf"], indirect=True)
+def test_int8_activations_without_quantised_weights_are_refused(
+    running: Running, backend: str
+) -> None:
+    """The error says what would work."""
+    sizes = RunnerSizes(activation_dtype="int8")
+
+    with pytest.raises(ConfigError, match=r"dtype int8 .* use --activation-dtype auto"):
+        start_runner(BACKENDS[backend], running.model.checkpoint, sizes)
+
+
 @pytest.mark.parametrize("running", [file for file in FILES if file not in LIMITS], indirect=True)
 def test_greedy_tokens_are_those_of_transformers(running: Running) -> None:
     """Each from the cache, where transformers computes everything anew."""
@@ -144,3 +197,7 @@ def test_greedy_tokens_are_those_of_transformers(running: Running) -> None:
 
     assert expected == generate(running.driver, prompt, NUM_NEW)
     assert expected == generate(running.driver, prompt, NUM_NEW, chunk=3)
+
+
+def rms(values: torch.Tensor) -> float:
+    return float(values.square().mean().sqrt())

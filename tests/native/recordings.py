@@ -11,7 +11,7 @@ from octavo.ops.ops import AttentionSpec
 from octavo.ops.rope import RopeTable
 from octavo.ops.weights import Embedding, Linear, Vector
 
-WIDTHS = (4, 8, 12)
+WIDTHS = (4, 8, 32)
 ROPE = RopeTable(2, (1.0,))
 
 
@@ -35,7 +35,7 @@ def recordings(draw: st.DrawFn) -> tuple[Recording, tuple[Value, ...]]:
         choice = draw(st.sampled_from(sorted(set(_STEPS) - {"attention", "rotary"})))
         wanted += _STEPS[choice](draw, recorder, wanted, 50 + number)
     x = draw(st.sampled_from(wanted))
-    head = Linear(12, x.width, (12,), 99)
+    head = Linear(12, x.width, (12,), 98)
     scale, cap = draw(st.sampled_from([1.0, 2.0])), draw(st.sampled_from([None, 3.0]))
     return recorder.finish(recorder.logits(x, head, scale=scale, soft_cap=cap)), given
 

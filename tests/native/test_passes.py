@@ -5,8 +5,15 @@ from __future__ import annotations
 from hypothesis import given, settings
 
 from octavo._native import Rows
-from octavo.backends.native.operations import Attend, Recording, TakeWanted, Value
-from octavo.backends.native.passes import optimise, take_wanted_early
+from octavo.backends.native.operations import (
+    Attend,
+    ProductInt8,
+    Quantise,
+    Recording,
+    TakeWanted,
+    Value,
+)
+from octavo.backends.native.passes import optimise, quantise_inputs, take_wanted_early
 from octavo.backends.native.recorder import Recorder
 from octavo.ops.ops import AttentionSpec
 from octavo.ops.weights import Embedding, Linear, Vector
@@ -14,6 +21,7 @@ from tests.native.recordings import recordings
 from tests.support.toy_machine import ToyStep, evaluate
 
 WIDTH = 8
+WIDE = 32  # columns that can be quantised
 
 
 def names(recording: Recording, rows: Rows) -> list[str]:
@@ -26,6 +34,10 @@ def names(recording: Recording, rows: Rows) -> list[str]:
 
 def linear(out_features: int) -> Linear:
     return Linear(out_features, WIDTH, (out_features,), 1)
+
+
+def wide_linear(matrix: int) -> Linear:
+    return Linear(WIDE, WIDE, (WIDE,), matrix)
 
 
 @settings(max_examples=200, deadline=None)
@@ -75,3 +87,38 @@ def test_what_attention_needs_stays_on_all_tokens() -> None:
     assert ["Embed", "Norm", "Attend"] == names(optimised, Rows.TOKENS)
     assert 1 == kinds.count(Attend)
     assert 2 == kinds.count(TakeWanted)
+
+
+def test_products_of_one_input_share_its_int8_rows() -> None:
+    """Quantised right before the first of them; other matrices read floats as before."""
+    ops = Recorder()
+    x = ops.embed(Embedding(10, WIDE, 0))
+    total = ops.add(ops.linear(x, wide_linear(1)), ops.linear(x, wide_linear(2)))
+    recording = ops.finish(ops.wanted_rows(ops.linear(total, wide_linear(3))))
+
+    quantised = quantise_inputs(recording, {1: False, 2: False})
+
+    assert ["Embed", "Quantise", "ProductInt8", "ProductInt8", "Add", "Product"] == names(
+        quantised, Rows.TOKENS
+    )
+    _, quantise, first, second = quantised.operations[:4]
+    assert (x,) == quantise.inputs
+    assert quantise.output is first.inputs[0].value is second.inputs[0].value
+
+
+def test_a_matrix_of_mixed_types_reads_its_input_in_both_forms() -> None:
+    """And the part of another value that a model cut out is quantised by itself."""
+    ops = Recorder()
+    left, right = ops.split(ops.embed(Embedding(10, 2 * WIDE, 0)), (WIDE, WIDE))
+    recording = ops.finish(
+        ops.wanted_rows(
+            ops.add(ops.linear(left, wide_linear(1)), ops.linear(right, wide_linear(1)))
+        )
+    )
+
+    quantised = quantise_inputs(recording, {1: True})
+
+    products = [op for op in quantised.operations if isinstance(op.kind, ProductInt8)]
+    assert [left, right] == [product.inputs[1] for product in products]
+    sources = [op.inputs for op in quantised.operations if isinstance(op.kind, Quantise)]
+    assert [(left,), (right,)] == sources

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo._native import Rows
-from octavo.backends.native.operations import Add, Buffer, Recording, Value, whole
-from octavo.backends.native.passes import optimise
+from octavo.backends.native.operations import Add, Buffer, Product, Recording, Value, whole
+from octavo.backends.native.passes import optimise, quantise_inputs
 from octavo.backends.native.placement import Placement, StepSize, place
 from octavo.backends.native.recorder import Recorder
 from octavo.ops.ops import AttentionSpec
@@ -47,16 +47,25 @@ def test_threads_in_any_order_between_barriers_compute_what_the_recording_says(
     """Memory is reused and results are written in place, but never while somebody needs the old."""
     recording, given_values = case
     tables = {value: table(value, step.num_tokens) for value in given_values}
-    expected = evaluate(recording, step, tables)
 
     def shuffled(barrier: int) -> Sequence[int]:
         return chance.sample(range(num_threads), num_threads)
 
-    for version in (recording, optimise(recording)):
+    optimised = optimise(recording)
+    for version in (recording, optimised, with_int8(optimised)):
         placement = place(version, SIZE, inputs=given_values)
         machine = ToyMachine(placement, step, num_threads, shuffled)
 
-        assert expected == machine.run(tables)
+        assert evaluate(version, step, tables) == machine.run(tables)
+
+
+def with_int8(recording: Recording) -> Recording:
+    """Int8 inputs wherever a width allows it; every second matrix is of mixed types."""
+    products = [op for op in recording.operations if isinstance(op.kind, Product)]
+    return quantise_inputs(
+        recording,
+        {op.kind.matrix: op.kind.matrix % 2 == 0 for op in products if op.inputs[0].width == 32},
+    )
 
 
 class LayerRecorder:

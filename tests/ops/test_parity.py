@@ -19,6 +19,7 @@ from tests.support.random_weights import random_view
 ISAS = _native.available_isas()
 ACTIVATIONS: list[Activation] = ["silu", "gelu_tanh", "gelu", "relu", "relu2"]
 NUM_TOKENS = [1, 2, 3, 5, 8, 19]
+QUANTISED_TYPES = [type for type in WeightType if type.block_elements > 1]
 
 pytestmark = pytest.mark.parametrize("isa", ISAS)
 
@@ -55,7 +56,28 @@ def test_linear_over_every_weight_type(isa: str, type: WeightType, out_features:
             twins.assert_close(lambda ops, w, x: ops.linear(x, w), plain_batch(num_tokens), x)
 
 
-def test_linear_of_several_tensors_with_biases(isa: str) -> None:
+@pytest.mark.parametrize("type", QUANTISED_TYPES)
+@pytest.mark.parametrize("out_features", [1, 8, 13, 40])
+def test_linear_of_int8_activations(isa: str, type: WeightType, out_features: int) -> None:
+    """Rows of very different size, with columns that stand out, as real activations have them."""
+    for in_features in column_counts(type):
+
+        def ask(weights: Weights, in_features: int = in_features) -> Linear:
+            return weights.linear(["w"], [out_features], in_features)
+
+        tensors = {"w.weight": random_view("w", type, out_features, in_features, seed=7)}
+        twins = OpTwins(isa=isa, tensors=tensors, ask=ask, int8_activations=True)
+        for num_tokens in NUM_TOKENS:
+            x = random_rows(num_tokens, in_features, seed=in_features)
+            x[:, 5] *= 30.0
+            x[num_tokens // 2] *= 0.01
+            twins.assert_close(
+                lambda ops, w, x: ops.linear(x, w), plain_batch(num_tokens), x, atol=2e-4
+            )
+
+
+@pytest.mark.parametrize("int8_activations", [False, True])
+def test_linear_of_several_tensors_with_biases(isa: str, int8_activations: bool) -> None:
     """Parts of several types and of any number of rows, one of them in rotary pairs."""
     tensors = {
         "q.weight": random_view("q", WeightType.Q4_K, 24, 256, seed=1, interleaved_heads=2),
@@ -71,7 +93,7 @@ def test_linear_of_several_tensors_with_biases(isa: str) -> None:
     def ask(weights: Weights) -> Linear:
         return weights.linear(["q", "k", "v", "g"], [24, 12, 12, 5], 256, bias=True)
 
-    twins = OpTwins(isa=isa, tensors=tensors, ask=ask)
+    twins = OpTwins(isa=isa, tensors=tensors, ask=ask, int8_activations=int8_activations)
     for num_tokens in NUM_TOKENS:
         x = random_rows(num_tokens, 256, seed=num_tokens)
         twins.assert_close(lambda ops, w, x: ops.linear(x, w), plain_batch(num_tokens), x)

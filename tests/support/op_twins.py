@@ -44,9 +44,10 @@ class OpTwins:
         head_dim: int = 8,
         block_size: int = 8,
         kv_type: WeightType = WeightType.F32,
+        int8_activations: bool = False,
     ) -> None:
         num_blocks = 64
-        torch_weights = TorchWeights(tensors or {})
+        torch_weights = TorchWeights(tensors or {}, int8_activations=int8_activations)
         self._torch_handles = ask(torch_weights)
         self._torch_tensors = torch_weights.load(CPU, lambda done: None)
         self._torch_cache = TorchKvCache(
@@ -64,7 +65,8 @@ class OpTwins:
         native_weights.load(threads, lambda done: None)
         kv = _native.KvPool(kv_type, num_blocks, block_size, [(num_kv_heads, head_dim)])
         kernels = _native.find_kernels(isa)
-        self._machine = EagerMachine(native_weights.native, kv, kernels, threads)
+        matrices = native_weights.quantised_matrices if int8_activations else {}
+        self._machine = EagerMachine(native_weights.native, kv, kernels, threads, matrices)
 
     def reference(self, run: RunOp, batch: StepBatch, *inputs: Tensor) -> Tensor:
         """What the definition says."""

@@ -32,6 +32,7 @@ class RunnerSizes:
     dtype: str = "auto"
     num_host_slots: int = 0
     swap_dir: str | None = None
+    activation_dtype: str = "float32"
     threads: int = 1  # tiny models are done before a second thread is awake
 
 
@@ -39,7 +40,10 @@ def start_runner(make_runner: MakeRunner, checkpoint: Checkpoint, sizes: RunnerS
     """A runner with its weights read and its pool made, without a look at the machine's memory."""
     config = EngineConfig(
         model=ModelConfig(
-            dtype=sizes.dtype, max_model_len=sizes.max_model_len, threads=sizes.threads
+            dtype=sizes.dtype,
+            activation_dtype=sizes.activation_dtype,
+            max_model_len=sizes.max_model_len,
+            threads=sizes.threads,
         ),
         cache=CacheConfig(
             block_size=sizes.block_size,

@@ -17,6 +17,7 @@ from octavo.backends.native.operations import (
     Buffer,
     Operation,
     Product,
+    ProductInt8,
     Recording,
     TakeWanted,
     Value,
@@ -140,7 +141,7 @@ class ToyMachine:
     def _compute(self, operation: Operation, thread: int, wanted: range) -> None:
         over_tokens = operation.output.rows is Rows.TOKENS
         count = self.step.num_tokens if over_tokens else len(wanted)
-        if isinstance(operation.kind, Product):
+        if isinstance(operation.kind, Product | ProductInt8):
             self._compute_columns(operation, count, thread)
             return
         if isinstance(operation.kind, Attend):
@@ -157,7 +158,7 @@ class ToyMachine:
     def _compute_columns(self, operation: Operation, count: int, thread: int) -> None:
         columns = self._share(operation.output.width, thread)
         for row in range(count):
-            inputs = [{row: self._read(operation.inputs[0], row)}]
+            inputs = [{row: self._read(buffer, row)} for buffer in operation.inputs]
             numbers = output_row(operation, row, inputs)
             for column in columns:
                 self._write(Buffer(operation.output, column, 1), row, [numbers[column]])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from octavo.config.field import check_options, option
 from octavo.config.kv_events import parse_kv_events
 
-ACTIVATION_DTYPES = ("float32",)
+ACTIVATION_DTYPES = ("auto", "float32", "int8")
 KV_DTYPES = ("auto", "bfloat16", "float16", "float32")
 WEIGHT_DTYPES = ("auto", "float32", "bfloat16", "float16")
 POLICIES = ("fcfs", "priority", "fair")
@@ -32,7 +32,10 @@ class ModelConfig:
         choices=WEIGHT_DTYPES,
     )
     activation_dtype: str = option(
-        "float32", "Type of activations between layers.", choices=ACTIVATION_DTYPES
+        "auto",
+        "Type of activations in matrix products; auto is int8 where weights are quantised, and "
+        "float32 elsewhere and on torch.",
+        choices=ACTIVATION_DTYPES,
     )
     max_model_len: int | None = option(
         None,

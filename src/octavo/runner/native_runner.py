@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from octavo import _native
-from octavo.backends.native.passes import optimise
+from octavo.backends.native.passes import optimise, quantise_inputs
 from octavo.backends.native.placement import Placement, StepSize, place
 from octavo.backends.native.program import attention_layers, build_program
 from octavo.backends.native.recorder import record
@@ -63,6 +63,7 @@ class NativeRunner:
         self._kernels = _chosen_kernels()
         self._float_type = config.model.dtype
         self._weights = NativeWeights(checkpoint.tensors, _FLOAT_TYPES.get(self._float_type))
+        self._activation_dtype = config.model.activation_dtype
         asked_len = config.model.max_model_len or 0
         self._longest = asked_len if asked_len > 0 else self._facts.max_position
         self._draft = self._lay_out(self._longest)  # the same size for every context length
@@ -173,9 +174,10 @@ class NativeRunner:
     def describe(self) -> str:
         """See `Runner`."""
         threads = "1 thread" if self._num_threads == 1 else f"{self._num_threads} threads"
+        activations = "int8" if self._int8_matrices() else "float32"
         return (
             f"{self._kernels.name}, {threads}, weights {self._weight_types}, "
-            f"KV cache {self._kv_type.name}"
+            f"activations {activations}, KV cache {self._kv_type.name}"
         )
 
     def close(self) -> None:
@@ -203,15 +205,28 @@ class NativeRunner:
             block_size=self._block_size,
             kv_type=self._kv_type.name,
             groups=self._kv_groups,
-            arithmetic=f"native {self._kernels.name} {self._float_type}",
+            arithmetic=f"native {self._kernels.name} {self._float_type} {self._activation_dtype}",
         )
 
     def _lay_out(self, max_model_len: int) -> _Layout:
         model = model_class(self._facts.architecture)(self._facts, self._weights, max_model_len)
         max_tokens = self._scheduler.max_num_batched_tokens
         size = StepSize(max_tokens=max_tokens, wanted_rows=min(_LOGIT_ROWS, max_tokens))
-        placement = place(optimise(record(model)), size)
+        recording = quantise_inputs(optimise(record(model)), self._int8_matrices())
+        placement = place(recording, size)
         return _Layout(build_program(placement, self._weights.native), placement)
+
+    def _int8_matrices(self) -> dict[int, bool]:
+        """For `quantise_inputs`."""
+        if self._activation_dtype == "float32":
+            return {}
+        matrices = self._weights.quantised_matrices
+        if self._activation_dtype == "int8" and not matrices:
+            raise ConfigError(
+                "--activation-dtype int8 needs quantised weights, and this model has none; "
+                "use --activation-dtype auto"
+            )
+        return matrices
 
 
 def _types_by_size(tensors: Iterable[TensorView]) -> str:

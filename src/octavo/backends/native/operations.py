@@ -69,6 +69,18 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
+class Quantise:
+    """(x) as int8 with a scale for each 32 columns; the result is bytes in the place of floats."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductInt8:
+    """`linear` of (x as int8), or (x as int8, x) where parts of the matrix are not quantised."""
+
+    matrix: int
+
+
+@dataclass(frozen=True, slots=True)
 class Norm:
     """Root mean square norm of (x), in groups of the weight's size."""
 
@@ -148,6 +160,8 @@ Kind = (
     Embed
     | EmbedPositions
     | Product
+    | Quantise
+    | ProductInt8
     | Norm
     | LayerNorm
     | Angles
@@ -165,7 +179,18 @@ Kind = (
 # (Rotate) is read before it is written.
 IN_PLACE = (Rotate, Activate, Add, Scale, SoftCap)
 # A row of the result needs the same row of the inputs and nothing else about that row.
-ROW_ALONE = (Product, Norm, LayerNorm, Gate, Activate, Add, Scale, SoftCap)
+ROW_ALONE = (
+    Product,
+    Quantise,
+    ProductInt8,
+    Norm,
+    LayerNorm,
+    Gate,
+    Activate,
+    Add,
+    Scale,
+    SoftCap,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,18 +1,22 @@
-"""Rewrites of a recording that keep its result bit for bit and make it cheaper.
+"""Rewrites of a recording.
 
-Each pass is a function from Recording to Recording, listed in PASSES; a fusion is one more of them.
+Those in PASSES keep its result bit for bit and make it cheaper; a fusion is one more of them.
+`quantise_inputs` changes the arithmetic, for those who ask for int8 activations.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from octavo._native import Rows
+from octavo._native import Rows, quantised_row_floats
 from octavo.backends.native.operations import (
     ROW_ALONE,
     Buffer,
     Operation,
+    Product,
+    ProductInt8,
+    Quantise,
     Recording,
     TakeWanted,
     Value,
@@ -25,6 +29,29 @@ def optimise(recording: Recording) -> Recording:
     for rewrite in PASSES:
         recording = rewrite(recording)
     return recording
+
+
+def quantise_inputs(recording: Recording, int8_matrices: Mapping[int, bool]) -> Recording:
+    """Products with the matrices that are named multiply int8 activations.
+
+    Each input is quantised once, for all products that read it. The mapping says of a matrix
+    whether it has parts that are not quantised, and need the input itself as well.
+    """
+    as_int8: dict[Buffer, Buffer] = {}
+    operations: list[Operation] = []
+    for operation in recording.operations:
+        kind = operation.kind
+        if not isinstance(kind, Product) or kind.matrix not in int8_matrices:
+            operations.append(operation)
+            continue
+        (x,) = operation.inputs
+        if x not in as_int8:
+            value = Value(x.value.rows, quantised_row_floats(x.width))
+            operations.append(Operation(Quantise(), (x,), value))
+            as_int8[x] = whole(value)
+        inputs = (as_int8[x], x) if int8_matrices[kind.matrix] else (as_int8[x],)
+        operations.append(Operation(ProductInt8(kind.matrix), inputs, operation.output))
+    return Recording(tuple(operations), recording.result)
 
 
 def take_wanted_early(recording: Recording) -> Recording:

@@ -3,9 +3,9 @@
 Owns lifetimes, in-place results, offsets and barriers. Pure arithmetic on a recording: the C++ side
 checks the outcome against the arena's size and trusts it for the rest.
 
-How threads share work (csrc/forward.cpp): every operation but two splits its rows evenly, so a
-thread finds in its own rows what it wrote there itself. `Product` splits the columns of its result
-and reads all rows; `Attend` writes keys and values by rows, meets, and splits the rest in its own
+How threads share work (csrc/forward.cpp): all operations but these split their rows evenly, so a
+thread finds in its own rows what it wrote there itself. Products split the columns of their result
+and read all rows; `Attend` writes keys and values by rows, meets, and splits the rest in its own
 way. A barrier is needed exactly where one thread could touch what another one has not finished.
 """
 
@@ -21,6 +21,7 @@ from octavo.backends.native.operations import (
     Buffer,
     Operation,
     Product,
+    ProductInt8,
     Recording,
     TakeWanted,
     Value,
@@ -283,8 +284,8 @@ def _accesses(
     if isinstance(operation.kind, Attend):
         _, k, v = sources
         return [_Access(k, True, False), _Access(v, True, False)], [_Access(output, False, True)]
-    reads_own = not isinstance(operation.kind, Product | TakeWanted)
-    writes_own = not isinstance(operation.kind, Product)
+    reads_own = not isinstance(operation.kind, Product | ProductInt8 | TakeWanted)
+    writes_own = not isinstance(operation.kind, Product | ProductInt8)
     accesses = [_Access(source, reads_own, False) for source in sources]
     accesses.append(_Access(output, writes_own, True))
     return accesses, accesses

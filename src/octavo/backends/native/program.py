@@ -18,6 +18,8 @@ from octavo.backends.native.operations import (
     LayerNorm,
     Norm,
     Product,
+    ProductInt8,
+    Quantise,
     Rotate,
     Scale,
     SoftCap,
@@ -67,8 +69,8 @@ class _Appender:
         match kind:
             case Embed() | EmbedPositions() | Angles():
                 self._append_source(kind, output)
-            case Product(matrix):
-                program.linear(rows, barrier, matrix, inputs[0], output)
+            case Product() | Quantise() | ProductInt8():
+                self._append_product(kind, inputs, output)
             case Norm(vector, eps):
                 program.norm(rows, barrier, vector, eps, inputs[0], output)
             case LayerNorm(weight, bias, eps):
@@ -103,6 +105,19 @@ class _Appender:
             case Angles(table):
                 factor = table.attention_factor
                 program.rope_table(rows, barrier, table.inv_freq, factor, output)
+
+    def _append_product(
+        self, kind: Product | Quantise | ProductInt8, inputs: list[View], output: View
+    ) -> None:
+        program, rows, barrier = self._program, self._rows, self._barrier
+        match kind:
+            case Product(matrix):
+                program.linear(rows, barrier, matrix, inputs[0], None, output)
+            case Quantise():
+                program.quantise(rows, barrier, inputs[0], output)
+            case ProductInt8(matrix):
+                x = inputs[1] if len(inputs) > 1 else None
+                program.linear(rows, barrier, matrix, x, inputs[0], output)
 
     def _append_attention(self, spec: AttentionSpec, inputs: list[View], output: View) -> None:
         q, k, v = inputs

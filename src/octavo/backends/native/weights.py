@@ -42,6 +42,7 @@ class NativeWeights:
         self._ids: dict[tuple[object, ...], int] = {}
         self._fills: list[_Fill] = []
         self._biases: list[tuple[int, list[TensorView]]] = []
+        self._part_types: dict[int, set[WeightType]] = {}
 
     def embedding(self, name: str, vocab_size: int, hidden_size: int) -> Embedding:
         """See `ops.weights.Weights`."""
@@ -75,6 +76,15 @@ class NativeWeights:
     def num_bytes(self) -> int:
         """Memory of all that was asked for, whether loaded yet or not."""
         return self.native.num_bytes
+
+    @property
+    def quantised_matrices(self) -> dict[int, bool]:
+        """Ids of matrices with quantised parts -> whether there are parts of another type too."""
+        return {
+            matrix: not types.isdisjoint(FLOAT_TYPES)
+            for matrix, types in self._part_types.items()
+            if not types.issubset(FLOAT_TYPES)
+        }
 
     @property
     def unused_names(self) -> list[str]:
@@ -120,6 +130,7 @@ class NativeWeights:
         ]
         sources = [(self._type_in_memory(view), view.shape[0]) for view in views]
         matrix = self.native.add_matrix(cols, sources)
+        self._part_types[matrix] = {type for type, _ in sources}
         self._fills += [_Fill(matrix, source, view) for source, view in enumerate(views)]
         if bias:
             shapes = zip(names, rows, strict=True)

@@ -20,6 +20,18 @@ from octavo.ops.rope import RopeTable
 from octavo.ops.weights import Embedding, Linear, Vector
 
 
+def round_to_int8(x: Tensor) -> Tensor:
+    """What int8 activations stand for: q * scale, where every 32 columns share a scale.
+
+    scale = max |x| / 127, q = x / scale rounded to the nearest even integer; a group whose largest
+    number is below 2^-100 counts as zero.
+    """
+    groups = x.reshape(len(x), -1, 32)
+    largest = groups.abs().amax(dim=2, keepdim=True)
+    inverse = torch.where(largest > 2.0**-100, 127.0 / largest, 0.0)
+    return ((groups * inverse).round() * (largest / 127.0)).reshape(x.shape)
+
+
 class TorchOps:
     """`Ops[Tensor]` over the tokens of one step."""
 
@@ -53,10 +65,24 @@ class TorchOps:
     def linear(self, x: Tensor, weight: Linear) -> Tensor:
         """See `ops.ops.Ops`."""
         assert isinstance(weight.handle, LinearHandle)
-        product = x @ self._tensor(weight.handle.matrix).T
+        product = self._product(x, weight, weight.handle)
         if weight.handle.bias is None:
             return product
         return product + self._tensor(weight.handle.bias)
+
+    def _product(self, x: Tensor, weight: Linear, handle: LinearHandle) -> Tensor:
+        matrix = self._tensor(handle.matrix)
+        if not any(handle.int8_parts):
+            return x @ matrix.T
+        rounded = round_to_int8(x)
+        parts = torch.split(matrix, list(weight.parts))
+        return torch.cat(
+            [
+                (rounded if is_int8 else x) @ part.T
+                for part, is_int8 in zip(parts, handle.int8_parts, strict=True)
+            ],
+            dim=1,
+        )
 
     def split(self, x: Tensor, widths: tuple[int, ...]) -> tuple[Tensor, ...]:
         """See `ops.ops.Ops`."""

@@ -79,8 +79,16 @@ class TorchRunner:
         self._facts = checkpoint.facts
         self._device = torch.device(device)
         self._kv_dtype = _KV_DTYPES[config.cache.kv_cache_dtype]
-        self._weights = TorchWeights(checkpoint.tensors, _DTYPES.get(config.model.dtype))
+        self._int8 = config.model.activation_dtype == "int8"
+        self._weights = TorchWeights(
+            checkpoint.tensors, _DTYPES.get(config.model.dtype), int8_activations=self._int8
+        )
         self._make_model(self._facts.max_position)  # to learn which tensors it needs
+        if self._int8 and not self._weights.has_quantised_matrices:
+            raise ConfigError(
+                "--activation-dtype int8 needs quantised weights, and this model has none; "
+                "use --activation-dtype auto"
+            )
         self._kernels = _native.find_kernels("")
         facts = self._facts
         windows = [facts.window_of(layer) or 0 for layer in range(facts.num_layers)]
@@ -176,7 +184,11 @@ class TorchRunner:
     def describe(self) -> str:
         """See `Runner`."""
         kv_type = str(self._kv_dtype).removeprefix("torch.")
-        return f"PyTorch reference on {self._device}, weights float32, KV cache {kv_type}"
+        activations = "int8" if self._int8 else "float32"
+        return (
+            f"PyTorch reference on {self._device}, weights float32, activations {activations}, "
+            f"KV cache {kv_type}"
+        )
 
     def close(self) -> None:
         """See `Runner`."""

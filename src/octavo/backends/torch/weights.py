@@ -36,18 +36,25 @@ class LinearHandle:
 
     matrix: Stack
     bias: Stack | None = None
+    int8_parts: tuple[bool, ...] = ()  # which multiply int8 activations; empty: none
 
 
 class TorchWeights:
     """The `Weights` of the torch back end. All tensors become float32.
 
     `matrix_dtype` rounds unquantised matrices first; None keeps the checkpoint's own numbers.
+    `int8_activations`: quantised matrices multiply activations that are rounded to int8.
     """
 
     def __init__(
-        self, tensors: Mapping[str, TensorView], matrix_dtype: torch.dtype | None = None
+        self,
+        tensors: Mapping[str, TensorView],
+        matrix_dtype: torch.dtype | None = None,
+        *,
+        int8_activations: bool = False,
     ) -> None:
         self._views = tensors
+        self._int8_activations = int8_activations
         self._matrix_dtype = matrix_dtype
         self._shapes: dict[Stack, tuple[int, ...]] = {}  # what was asked for, in order
 
@@ -69,13 +76,13 @@ class TorchWeights:
             bias_stack = self._ask(
                 Stack(tuple(f"{name}.bias" for name in names)), [(out,) for out in out_features]
             )
-        handle = LinearHandle(matrix, bias_stack)
+        handle = LinearHandle(matrix, bias_stack, self._int8_parts(matrix))
         return Linear(sum(out_features), in_features, tuple(out_features), handle)
 
     def tied_linear(self, embedding: Embedding) -> Linear:
         """See `ops.weights.Weights`."""
         assert isinstance(embedding.handle, Stack)
-        handle = LinearHandle(embedding.handle)
+        handle = LinearHandle(embedding.handle, int8_parts=self._int8_parts(embedding.handle))
         rows = embedding.vocab_size
         return Linear(rows, embedding.hidden_size, (rows,), handle)
 
@@ -110,6 +117,17 @@ class TorchWeights:
         if self._matrix_dtype is None or elements.dim() == 1 or view.type not in _FLOAT_TYPES:
             return elements
         return elements.to(self._matrix_dtype).float()
+
+    def _int8_parts(self, stack: Stack) -> tuple[bool, ...]:
+        if not self._int8_activations:
+            return ()
+        return tuple(self._views[name].type not in _FLOAT_TYPES for name in stack.names)
+
+    @property
+    def has_quantised_matrices(self) -> bool:
+        """Whether anything that was asked for is stored in a quantised type."""
+        names = {name for stack in self._shapes for name in stack.names}
+        return any(self._views[name].type not in _FLOAT_TYPES for name in names)
 
     def _ask(self, stack: Stack, shapes: list[tuple[int, ...]]) -> Stack:
         """Note that `stack` is used, after a look at the shape of each of its tensors."""

@@ -1,0 +1,98 @@
+// What a matrix product is, written down a second time without regard to speed: what kernels/linear.hpp and
+// kernels/linear_int8.hpp are checked against, bit for bit.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "matrices.hpp"
+
+namespace octavo::tests {
+
+// The definition of a product: one chain of fused multiply-adds per output.
+inline std::vector<float> chain_products(const Matrix& matrix, const std::vector<float>& x,
+                                         int64_t x_stride, int64_t num_tokens, const float* bias) {
+  std::vector<float> out;
+  std::vector<float> weights(static_cast<size_t>(matrix.rows * matrix.cols));
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    for (int64_t k = 0; k < matrix.cols; ++k) {
+      weights[static_cast<size_t>(row * matrix.cols + k)] = matrix.value(row, k);
+    }
+  }
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    for (int64_t row = 0; row < matrix.rows; ++row) {
+      const float* w = weights.data() + row * matrix.cols;
+      float sum = 0.0f;
+      for (int64_t k = 0; k < matrix.cols; ++k) {
+        sum = std::fma(x[static_cast<size_t>(t * x_stride + k)], w[k], sum);
+      }
+      out.push_back(bias ? sum + bias[row] : sum);
+    }
+  }
+  return out;
+}
+
+// A row of activations as int8, by its definition.
+struct QuantisedTwin {
+  std::vector<int> q;
+  std::vector<float> scales;  // of groups of 32
+};
+
+inline QuantisedTwin quantised_twin(const float* x, int64_t cols) {
+  QuantisedTwin twin;
+  for (int64_t begin = 0; begin < cols; begin += kGroup) {
+    float largest = 0.0f;
+    for (int64_t k = begin; k < begin + kGroup; ++k) largest = std::max(largest, std::fabs(x[k]));
+    twin.scales.push_back(largest / 127.0f);
+    const float inverse = largest > 0x1p-100f ? 127.0f / largest : 0.0f;
+    for (int64_t k = begin; k < begin + kGroup; ++k) {
+      twin.q.push_back(static_cast<int>(std::nearbyint(x[k] * inverse)));
+    }
+  }
+  return twin;
+}
+
+// One output of a product with int8 activations: for each scale of the weights an exact sum, then the offset.
+inline float int8_product(const std::vector<BlockElement>& weights, bool has_offset, int64_t part,
+                          const QuantisedTwin& x) {
+  float out = 0.0f;
+  for (size_t begin = 0; begin < weights.size(); begin += kGroup) {
+    const float activation_scale = x.scales[begin / kGroup];
+    int activation_sum = 0;
+    for (size_t from = begin; from < begin + kGroup; from += static_cast<size_t>(part)) {
+      int sum = 0;
+      for (size_t k = from; k < from + static_cast<size_t>(part); ++k) {
+        sum += weights[k].q * x.q[k];
+        activation_sum += x.q[k];
+      }
+      out = std::fma(static_cast<float>(sum), weights[from].scale * activation_scale, out);
+    }
+    const float scaled_sum = activation_scale * static_cast<float>(activation_sum);
+    if (has_offset) out = std::fma(weights[begin].offset, scaled_sum, out);
+  }
+  return out;
+}
+
+// The definition of a product with int8 activations.
+inline std::vector<float> int8_products(const Matrix& matrix, const std::vector<float>& x,
+                                        int64_t x_stride, int64_t num_tokens, const float* bias) {
+  const int64_t part = matrix.type == WeightType::Q6_K ? 16 : 32;
+  const bool has_offset = matrix.type == WeightType::Q4_1 || matrix.type == WeightType::Q5_1 ||
+                          matrix.type == WeightType::Q4_K || matrix.type == WeightType::Q5_K;
+  std::vector<QuantisedTwin> rows;
+  for (int64_t t = 0; t < num_tokens; ++t) rows.push_back(quantised_twin(x.data() + t * x_stride, matrix.cols));
+  std::vector<float> out(static_cast<size_t>(num_tokens * matrix.rows));
+  std::vector<BlockElement> weights(static_cast<size_t>(matrix.cols));
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    for (int64_t k = 0; k < matrix.cols; ++k) weights[static_cast<size_t>(k)] = matrix.element(row, k);
+    for (int64_t t = 0; t < num_tokens; ++t) {
+      const float y = int8_product(weights, has_offset, part, rows[static_cast<size_t>(t)]);
+      out[static_cast<size_t>(t * matrix.rows + row)] = bias ? y + bias[row] : y;
+    }
+  }
+  return out;
+}
+
+}  // namespace octavo::tests
