@@ -39,11 +39,12 @@ class Office:
         return plan
 
     def run_backlogged(self, sizes: Mapping[str, tuple[int, int]], num_steps: int) -> None:
-        """Steps in which every tenant always has requests of its size waiting."""
+        """Steps in which every tenant has more requests of its size waiting than can start."""
+        num_wanted = self.rig.scheduler.rows.num_rows + 1
         for _ in range(num_steps):
             waiting = Counter(request.tenant for request in self.rig.scheduler.waiting)
             for tenant, (num_prompt, max_tokens) in sizes.items():
-                for _ in range(waiting[tenant], 3):
+                for _ in range(waiting[tenant], num_wanted):
                     self.add(tenant, num_prompt, max_tokens)
             self.step()
 
@@ -200,6 +201,7 @@ SIZES = st.tuples(st.integers(1, 40), st.integers(1, 30))
 
 
 @example(sizes=[(39, 14), (28, 1)], num_rows=3, num_blocks=22)  # small ones used to pass and pass
+@example(sizes=[(1, 1), (6, 1)], num_rows=4, num_blocks=20)  # three small ones start in one step
 @settings(max_examples=15, deadline=None)
 @given(
     sizes=st.lists(SIZES, min_size=2, max_size=4),
