@@ -334,7 +334,13 @@ def test_two_llms_in_one_process_do_not_meet() -> None:
 
 @pytest.fixture(scope="module")
 def smollm2() -> Iterator[LLM]:
-    with LLM(str(smollm2_path()), max_model_len=1024, num_gpu_blocks_override=128) as llm:
+    """With exact products: the recorded answers are those of float32 activations."""
+    with LLM(
+        str(smollm2_path()),
+        max_model_len=1024,
+        num_gpu_blocks_override=128,
+        activation_dtype="float32",
+    ) as llm:
         yield llm
 
 

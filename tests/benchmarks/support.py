@@ -17,7 +17,7 @@ from octavo.contracts.kv_plan import KVPlan
 from tests.support.random_checkpoint import RandomCheckpoint
 
 FLAT = CostModel(origin="a test", base_s=1.0)
-SCHEDULER = SchedulerConfig(max_num_seqs=16, max_num_batched_tokens=64)
+SCHEDULER = SchedulerConfig(max_decode_slowdown=0, max_num_seqs=16, max_num_batched_tokens=64)
 NO_CACHE = CacheConfig(enable_prefix_caching=False)
 
 

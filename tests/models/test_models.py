@@ -156,7 +156,7 @@ def test_int8_activations_keep_their_bits_however_a_prompt_is_cut(running: Runni
     assert torch.equal(results[1], results[2])
     assert torch.equal(results[1], results[3])
     exact = running.model.logprobs
-    assert 0.001 * exact.std() < rms(results[1] - exact) < 0.05 * exact.std()
+    assert 0.001 * exact.std() < rms(results[1] - exact) < 0.1 * exact.std()
 
 
 @pytest.mark.parametrize("backend", ["native"], indirect=True)
