@@ -2,10 +2,11 @@
 
     python -m benchmarks.long_prompt --out benchmarks/results/FILE
 
-In turns: a quiet run, in which 8 requests decode, and a disturbed one, in which a prompt of 4,000
-tokens arrives while the same 8 decode. The engine has its default flags and is used as a server
-uses it, through `AsyncLLM`; times are taken where tokens come out. Gaps count from the moment when
-all requests decode; in a disturbed run from the arrival of the prompt to its first token.
+In turns: a quiet run, in which 8 requests decode 512 tokens each, and a disturbed one, in which a
+prompt of 4,000 tokens arrives as soon as the same 8 decode. The engine has its default flags and is
+used as a server uses it, through `AsyncLLM`; times are taken where tokens come out. Gaps count from
+the moment when all requests decode until the first of them ends, in both kinds of run, so that both
+are over the same tokens: a step takes longer as contexts grow.
 """
 
 from __future__ import annotations
@@ -31,8 +32,7 @@ class Shape:
     num_decoding: int = 8
     decoding_prompt_len: int = 32
     long_prompt_len: int = 4000
-    quiet_len: int = 128  # tokens of each decoding request in a quiet run
-    longest: int = 2000  # most tokens of a decoding request while the prompt is computed
+    decoding_len: int = 512  # tokens of each decoding request
     tokens_before: int = 16  # of each decoding request before anything counts
 
 
@@ -41,7 +41,6 @@ class _Decoding:
     """A request that decodes, and when its tokens came."""
 
     times_s: list[float] = field(default_factory=list)
-    begun_s: float = 0.0  # when its first tokens, which do not count, had come
     has_begun: asyncio.Event = field(default_factory=asyncio.Event)
 
     def gaps(self, begin_s: float, end_s: float) -> list[float]:
@@ -56,41 +55,23 @@ class Run:
 
     gaps: list[float]
     first_token_s: float  # of the long prompt; 0 in a quiet run
-    is_covered: bool  # all requests decoded until the prompt had its first token
 
 
-async def quiet_run(engine: AsyncLLM, shape: Shape, seed: int) -> Run:
-    """The decoding requests alone."""
+async def run(engine: AsyncLLM, shape: Shape, seed: int, *, disturbs: bool) -> Run:
+    """The decoding requests to their ends; with `disturbs` the long prompt once all decode."""
     decoding = [_Decoding() for _ in range(shape.num_decoding)]
-    num_tokens = shape.tokens_before + shape.quiet_len
+    first_token_s = 0.0
     async with asyncio.TaskGroup() as group:
         for number, one in enumerate(decoding):
-            group.create_task(_decode(engine, shape, one, seed * 64 + number, num_tokens))
-    begin_s = max(one.begun_s for one in decoding)
+            group.create_task(_decode(engine, shape, one, seed * 64 + number, shape.decoding_len))
+        for one in decoding:
+            await one.has_begun.wait()
+        begin_s = time.perf_counter()
+        if disturbs:
+            await _first_token(engine, await _prompt(engine, shape.long_prompt_len, seed * 64 + 63))
+            first_token_s = time.perf_counter() - begin_s
     end_s = min(one.times_s[-1] for one in decoding)
-    return Run([gap for one in decoding for gap in one.gaps(begin_s, end_s)], 0.0, True)
-
-
-async def disturbed_run(engine: AsyncLLM, shape: Shape, seed: int) -> Run:
-    """The same, and the long prompt once all of them decode. They end when it has begun."""
-    decoding = [_Decoding() for _ in range(shape.num_decoding)]
-    tasks = [
-        asyncio.create_task(_decode(engine, shape, one, seed * 64 + number, shape.longest))
-        for number, one in enumerate(decoding)
-    ]
-    for one in decoding:
-        await one.has_begun.wait()
-    begin_s = time.perf_counter()
-    await _first_token(engine, await _prompt(engine, shape.long_prompt_len, seed * 64 + 63))
-    end_s = time.perf_counter()
-    is_covered = not any(task.done() for task in tasks)
-    for task in tasks:
-        task.cancel()
-    for ended in await asyncio.gather(*tasks, return_exceptions=True):
-        if isinstance(ended, Exception):
-            raise ended
-    gaps = [gap for one in decoding for gap in one.gaps(begin_s, end_s)]
-    return Run(gaps, end_s - begin_s, is_covered)
+    return Run([gap for one in decoding for gap in one.gaps(begin_s, end_s)], first_token_s)
 
 
 async def measure(engine: AsyncLLM, shape: Shape, num_rounds: int) -> dict[str, Any]:
@@ -98,25 +79,24 @@ async def measure(engine: AsyncLLM, shape: Shape, num_rounds: int) -> dict[str, 
     quiet, disturbed = [], []
     for number in range(num_rounds + 1):
         runs = (
-            await quiet_run(engine, shape, 2 * number),
-            await disturbed_run(engine, shape, 2 * number + 1),
+            await run(engine, shape, 2 * number, disturbs=False),
+            await run(engine, shape, 2 * number + 1, disturbs=True),
         )
         if number:
             quiet.append(runs[0])
             disturbed.append(runs[1])
-    medians = [quantile(run.gaps, 0.5) for run in quiet]
-    p99s = [quantile(run.gaps, 0.99) for run in disturbed]
+    medians = [quantile(one.gaps, 0.5) for one in quiet]
+    p99s = [quantile(one.gaps, 0.99) for one in disturbed]
     return {
         "quiet_median_ms": spread([1e3 * value for value in medians]),
-        "quiet_p99_ms": spread([1e3 * quantile(run.gaps, 0.99) for run in quiet]),
-        "disturbed_median_ms": spread([1e3 * quantile(run.gaps, 0.5) for run in disturbed]),
+        "quiet_p99_ms": spread([1e3 * quantile(one.gaps, 0.99) for one in quiet]),
+        "disturbed_median_ms": spread([1e3 * quantile(one.gaps, 0.5) for one in disturbed]),
         "disturbed_p99_ms": spread([1e3 * value for value in p99s]),
-        "disturbed_max_ms": spread([1e3 * max(run.gaps) for run in disturbed]),
+        "disturbed_max_ms": spread([1e3 * max(one.gaps) for one in disturbed]),
         "p99_over_quiet_median": spread(
             [p99 / median for p99, median in zip(p99s, medians, strict=True)]
         ),
-        "long_prompt_first_token_s": spread([run.first_token_s for run in disturbed]),
-        "is_covered": all(run.is_covered for run in disturbed),
+        "long_prompt_first_token_s": spread([one.first_token_s for one in disturbed]),
     }
 
 
@@ -137,7 +117,6 @@ async def _decode(
             num_seen = num_now
             one.times_s.append(time.perf_counter())
         if num_seen >= shape.tokens_before and not one.has_begun.is_set():
-            one.begun_s = time.perf_counter()
             one.has_begun.set()
 
 
@@ -170,6 +149,7 @@ async def _main(options: argparse.Namespace) -> None:
             "model": options.model,
             "hardware": hardware,
             "num_decoding": shape.num_decoding,
+            "decoding_len": shape.decoding_len,
             "long_prompt_len": shape.long_prompt_len,
         }
         write_results(options.out, document | found)

@@ -22,6 +22,9 @@ namespace octavo {
 // Where threads wait for a condition over atomics that another thread makes true.
 class WaitPoint {
  public:
+  // A wait that is over after most_spin_ns pays to be spun through.
+  explicit WaitPoint(int64_t most_spin_ns) : most_spin_ns_(most_spin_ns), budget_ns_(most_spin_ns) {}
+
   // Returns when done() is true. Spins as long as spinning pays lately, then sleeps until wake().
   template <class Done>
   void await(const Done& done) {
@@ -32,9 +35,9 @@ class WaitPoint {
     const int64_t start = now_ns();
     const int64_t budget = budget_ns_.load(std::memory_order_relaxed);
     if (!spin(done, start + budget)) sleep(done);
-    const bool pays = now_ns() - start <= kMostSpinNs;
-    const int64_t next = pays ? budget + kSpinStepNs : budget / 2;
-    budget_ns_.store(next < kMostSpinNs ? next : kMostSpinNs, std::memory_order_relaxed);
+    const bool pays = now_ns() - start <= most_spin_ns_;
+    const int64_t next = pays ? budget + most_spin_ns_ / kSpinSteps : budget / 2;
+    budget_ns_.store(next < most_spin_ns_ ? next : most_spin_ns_, std::memory_order_relaxed);
   }
 
   // Call after the change that may make a waiter's condition true.
@@ -76,10 +79,10 @@ class WaitPoint {
   // as well. So a wait that spinning could not have covered halves the next spins, and one that it
   // could have covered makes them a step longer.
   static constexpr int kFreeSpins = 32;           // before the clock is read; about 1 us
-  static constexpr int64_t kMostSpinNs = 50'000;  // more than sleeping and waking take
-  static constexpr int64_t kSpinStepNs = 500;
+  static constexpr int64_t kSpinSteps = 200;  // from none to the longest
 
-  std::atomic<int64_t> budget_ns_{kMostSpinNs};
+  const int64_t most_spin_ns_;
+  std::atomic<int64_t> budget_ns_;
   std::atomic<int> sleepers_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -117,11 +120,16 @@ class ThreadPool {
  private:
   using RegionFunction = void (*)(void* body, int thread);
 
+  // More than sleeping and waking take; and longer than the time between two steps, because on a virtual
+  // machine a core whose thread sleeps is given away: 1 % of the steps took 15 ms longer.
+  static constexpr int64_t kMeetingNs = 100'000;
+  static constexpr int64_t kBetweenStepsNs = 200'000;
+
   // Held by pointer because in a forked child it can neither be joined nor destroyed: destroying a
   // condition variable waits for its sleepers, who live in the parent.
   struct Team {
-    WaitPoint work;     // workers between regions
-    WaitPoint meeting;  // threads at a barrier, and the caller at the end of a region
+    WaitPoint work{kBetweenStepsNs};  // workers between regions
+    WaitPoint meeting{kMeetingNs};    // threads at a barrier, and the caller at the end of a region
     std::vector<std::thread> workers;
   };
 

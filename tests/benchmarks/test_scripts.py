@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import long_prompt, scheduler_cost
-from benchmarks.long_prompt import Shape, disturbed_run, measure, quiet_run
+from benchmarks.long_prompt import Shape, measure, run
 from benchmarks.record import quantile, spread
 from benchmarks.scheduler_cost import measure_caching, step_costs
 from octavo.config.engine import SchedulerConfig
@@ -22,8 +22,7 @@ SHAPE = Shape(
     num_decoding=3,
     decoding_prompt_len=4,
     long_prompt_len=100,
-    quiet_len=10,
-    longest=200,
+    decoding_len=40,
     tokens_before=3,
 )
 SLOW_PROMPTS = {"max_num_batched_tokens": 16}
@@ -63,25 +62,25 @@ async def test_a_quiet_run_has_every_gap_of_every_request() -> None:
     """After the tokens that do not count, all decode side by side."""
     engine = scripted_async_llm(before_run=take_a_moment)
     try:
-        run = await quiet_run(engine, SHAPE, 0)
+        quiet = await run(engine, SHAPE, 0, disturbs=False)
     finally:
         await engine.shutdown()
 
-    assert 0 < len(run.gaps) <= SHAPE.num_decoding * SHAPE.quiet_len
-    assert all(gap >= 0 for gap in run.gaps)
+    assert 0 < len(quiet.gaps) <= SHAPE.num_decoding * SHAPE.decoding_len
+    assert all(gap >= 0 for gap in quiet.gaps)
 
 
-async def test_the_others_decode_until_the_long_prompt_has_its_first_token() -> None:
-    """Then they are ended, and the engine is empty."""
+async def test_a_disturbed_run_is_over_when_all_have_ended() -> None:
+    """The prompt has its first token, and the engine is empty."""
     engine = scripted_async_llm(scheduler=SLOW_PROMPTS, before_run=take_a_moment)
     try:
-        run = await disturbed_run(engine, SHAPE, 1)
+        disturbed = await run(engine, SHAPE, 1, disturbs=True)
         stats = await engine.stats()
     finally:
         await engine.shutdown()
 
-    assert run.is_covered
-    assert len(run.gaps) > SHAPE.num_decoding
+    assert disturbed.first_token_s > 0
+    assert len(disturbed.gaps) > SHAPE.num_decoding
     assert 0 == stats.num_running
 
 
