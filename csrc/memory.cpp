@@ -23,7 +23,7 @@ uint8_t* align_up(void* address, size_t alignment) {
 
 }  // namespace
 
-Memory::Memory(int64_t bytes) : size_(bytes) {
+Memory::Memory(int64_t bytes, bool huge_pages) : size_(bytes) {
   const size_t wanted = static_cast<size_t>(bytes);
 #if OCTAVO_HAS_MMAP
   if (wanted >= kHugePage) {
@@ -39,7 +39,7 @@ Memory::Memory(int64_t bytes) : size_(bytes) {
     }
     data_ = align_up(base_, kHugePage);
 #if defined(MADV_HUGEPAGE)
-    madvise(data_, wanted, MADV_HUGEPAGE);  // a wish; refused on systems without huge pages
+    if (huge_pages) madvise(data_, wanted, MADV_HUGEPAGE);  // a wish; refused on systems without huge pages
 #endif
     return;
   }

@@ -8,11 +8,13 @@
 namespace octavo {
 
 // Zeroed memory that starts at a cache line (64 bytes). Large pieces come straight from the system: they
-// take no physical memory until they are touched, and use huge pages where the system offers them.
+// take no physical memory until they are touched, and use huge pages where the system offers them and
+// `huge_pages` asks for them: clearing one takes milliseconds, so memory that is first touched in the
+// middle of serving is better off without.
 class Memory {
  public:
   Memory() = default;
-  explicit Memory(int64_t bytes);  // throws std::bad_alloc
+  explicit Memory(int64_t bytes, bool huge_pages = true);  // throws std::bad_alloc
   ~Memory();
   Memory(Memory&& other) noexcept { *this = std::move(other); }
   Memory& operator=(Memory&& other) noexcept;

@@ -126,7 +126,7 @@ class SchedulerConfig:
         None, "Most prompts that are half computed at once; default: no bound.", at_least=1
     )
     max_decode_slowdown: float = option(
-        1.25,
+        1.4,
         "How much longer than a step of decoding alone a step may take when prompts are computed "
         "beside it, by measured speed; 0: no bound.",
         at_least=0,

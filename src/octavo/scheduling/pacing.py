@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-MIN_CHUNK = 2
+MIN_CHUNK = 1
 """Tokens. A prompt always progresses by so many, whatever the estimates say."""
 
 _CHUNK_UNIT = 8  # tokens; chunks of several units are multiples of it: shapes that kernels like

@@ -190,7 +190,9 @@ class Scheduler:
 
     def note_step(self, plan: StepPlan, compute_s: float, swap_s: float) -> None:
         """How long a step took: seconds of computing, and seconds of swaps (part of it or not)."""
-        num_decode_rows = plan.num_tokens.count(1)
+        # A single token that does not sample is a chunk of a prompt.
+        grants = zip(plan.num_tokens, plan.samples, strict=True)
+        num_decode_rows = sum([num == 1 and samples for num, samples in grants])
         self.speed.note_step(
             plan.total_tokens - num_decode_rows,
             num_decode_rows,
