@@ -59,7 +59,7 @@ def test_a_long_prompt_keeps_eight_decoding_rows_within_twice_their_time(machine
     while "long" in machine.rig.scheduler.requests:
         machine.step()
     assert max(machine.times) < 2 * DECODE_S
-    assert len(machine.times) < 1.2 * 700 / (0.7 * DECODE_S / 0.001)
+    assert len(machine.times) < 1.2 * 700 / (0.4 * DECODE_S / 0.001)
 
 
 def test_every_decoding_row_gets_its_token_in_every_step(machine: Machine):
@@ -89,12 +89,12 @@ def test_a_short_prompt_is_not_held_up_by_a_long_one_before_it(machine: Machine)
 
 def test_many_waiting_requests_lift_the_limit(machine: Machine):
     """Eight wait for each row that decodes: speed for all goes before smoothness. One prompt
-    alone would get ten tokens beside eight rows."""
+    alone would get five tokens beside eight rows."""
     machine.step()
     for number in range(64):
         machine.rig.add(make_request(str(number), range(9000 + number * 50, 9050 + number * 50)))
     plans = machine.steps(3)
-    assert max(plan.total_tokens for plan in plans) > 8 + 5 * 10
+    assert max(plan.total_tokens for plan in plans) > 8 + 5 * 5
 
 
 def test_pacing_can_be_turned_off(new_rig: MakeRig):
