@@ -7,6 +7,7 @@ Owns: the record of a call, the tools that a request offers. Does not know: stre
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -37,7 +38,7 @@ class MalformedCallError(ValueError):
     """A region that is no tool call after all; it is shown as text."""
 
 
-class ToolDialect:
+class ToolDialect(ABC):
     """A way to write tool calls.
 
     A region begins with one of `begins` and ends with `end`, or with the answer if `end` is empty.
@@ -58,12 +59,12 @@ class ToolDialect:
         """Whether a body breaks off where the end tag would belong to an argument."""
         return False
 
+    @abstractmethod
     def parse(self, body: str, tools: Tools) -> list[ToolCall]:
         """The calls of one region, in order.
 
         Raises MalformedCallError.
         """
-        raise NotImplementedError
 
 
 def is_inside_text(json_text: str) -> bool:
