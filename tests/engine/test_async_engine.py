@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
 
 from octavo.contracts.progress import ReportProgress
+from octavo.contracts.step import StepPlan
 from octavo.engine.async_engine import LONG_TEXT, AsyncLLM, LoadProgress
 from octavo.engine.build import Engine
 from octavo.engine.health import STALLED_AFTER_S
@@ -170,6 +172,32 @@ async def test_a_slow_reader_gets_several_steps_at_once() -> None:
 
     assert len(rest) <= 1
     assert sum(len(output.outputs[0].token_ids) for output in (first, *rest)) == 1000
+
+
+async def test_a_loop_that_is_held_up_is_called_once() -> None:
+    """A call for each step would keep a fast engine's loop busy with nothing but the calls."""
+    loop = asyncio.get_running_loop()
+    calls, steps, enough = [], count(), threading.Event()
+    call_soon_threadsafe = loop.call_soon_threadsafe
+
+    def counted(*arguments: Any, **options: Any) -> asyncio.Handle:
+        calls.append(arguments)
+        return call_soon_threadsafe(*arguments, **options)
+
+    def before_run(plan: StepPlan) -> None:
+        if next(steps) == 100:
+            enough.set()
+
+    async with serving(before_run=before_run) as engine:
+        stream = engine.generate("One", SamplingParams(max_tokens=200, ignore_eos=True))
+        loop.call_soon_threadsafe = counted  # type: ignore[method-assign]
+        reading = asyncio.ensure_future(text_of(stream))
+        await asyncio.sleep(0)
+        assert await engine.check("Two", SHORT)
+        calls.clear()
+        assert enough.wait(60)
+        assert len(calls) <= 1
+        await reading
 
 
 # ---- faults

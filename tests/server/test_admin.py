@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -11,7 +9,8 @@ import pytest
 from octavo.config.server import ServerConfig
 from octavo.errors import ConfigError
 from octavo.server.auth import ADMIN_PATHS
-from tests.support.asgi import Client, Reply, scripted_server
+from tests.support.asgi import Client, scripted_server
+from tests.support.scripted_engine import ROOM_FOR_ENDLESS
 
 PATHS = (("GET", "/debug/kv"), ("POST", "/reset_prefix_cache"))
 COMPLETIONS = "/v1/completions"
@@ -33,22 +32,6 @@ async def cached_tokens(client: Client, **options: Any) -> int:
     cached = reply.json["usage"]["prompt_tokens_details"]["cached_tokens"]
     assert isinstance(cached, int)
     return cached
-
-
-async def while_it_streams(
-    client: Client, action: Callable[[], Awaitable[Reply]], **options: Any
-) -> Reply:
-    """What `action` answers in the middle of a stream, whose client leaves then."""
-    tasks: list[asyncio.Future[Reply]] = []
-
-    def note(reply: Reply) -> bool:
-        if len(reply.pieces) == 3:
-            tasks.append(asyncio.ensure_future(action()))
-        return bool(tasks) and tasks[0].done()
-
-    body = {"prompt": PROMPT, "max_tokens": 200, "ignore_eos": True, "stream": True}
-    await client.post(COMPLETIONS, body, on_piece=note, **options)
-    return await tasks[0]
 
 
 # ---- who may ask
@@ -113,8 +96,11 @@ def test_an_empty_admin_key_is_refused() -> None:
 
 async def test_the_view_shows_requests_and_the_blocks_that_they_hold() -> None:
     """In the middle of a stream, and empty after it."""
-    async with scripted_server() as client:
-        during = (await while_it_streams(client, lambda: client.get("/debug/kv"))).json
+    async with scripted_server(**ROOM_FOR_ENDLESS) as client:
+        reply = await client.while_it_streams(
+            COMPLETIONS, {"prompt": PROMPT}, lambda: client.get("/debug/kv")
+        )
+        during = reply.json
         after = (await client.get("/debug/kv")).json
 
     (shown,) = during["requests"]
@@ -132,9 +118,10 @@ async def test_the_view_shows_requests_and_the_blocks_that_they_hold() -> None:
 async def test_the_view_holds_no_text_and_no_key() -> None:
     """A tenant is shown by a part of its key's hash."""
     config = ServerConfig(api_key=(USER_KEY,), admin_api_key=(ADMIN_KEY,))
-    async with scripted_server(config=config) as client:
-        reply = await while_it_streams(
-            client,
+    async with scripted_server(config=config, **ROOM_FOR_ENDLESS) as client:
+        reply = await client.while_it_streams(
+            COMPLETIONS,
+            {"prompt": PROMPT},
             lambda: client.get("/debug/kv", headers=bearer(ADMIN_KEY)),
             headers=bearer(USER_KEY),
         )
@@ -163,8 +150,10 @@ async def test_a_reset_forgets_what_was_cached() -> None:
 
 async def test_a_reset_while_requests_run_is_refused() -> None:
     """409, and the request goes on."""
-    async with scripted_server() as client:
-        reply = await while_it_streams(client, lambda: client.post("/reset_prefix_cache"))
+    async with scripted_server(**ROOM_FOR_ENDLESS) as client:
+        reply = await client.while_it_streams(
+            COMPLETIONS, {"prompt": PROMPT}, lambda: client.post("/reset_prefix_cache")
+        )
 
     assert reply.status == 409
     assert "in use" in reply.error["message"]

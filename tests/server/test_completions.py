@@ -9,7 +9,7 @@ import pytest
 
 from octavo.config.server import ServerConfig
 from tests.support.asgi import Reply, scripted_server
-from tests.support.scripted_engine import says
+from tests.support.scripted_engine import ENDLESS, ROOM_FOR_ENDLESS, says
 
 PATH = "/v1/completions"
 
@@ -110,16 +110,16 @@ async def test_logprob_lists_run_in_parallel_and_offsets_point_at_tokens() -> No
 
 async def test_a_client_that_leaves_a_stream_ends_its_request() -> None:
     """After the disconnect nothing runs and no block is held."""
-    async with scripted_server(max_model_len=256) as client:
+    async with scripted_server(**ROOM_FOR_ENDLESS) as client:
         reply = await client.send(
             "POST",
             PATH,
-            body(stream=True, max_tokens=200, ignore_eos=True),
+            body(stream=True, max_tokens=ENDLESS, ignore_eos=True),
             on_piece=lambda reply: len(reply.pieces) >= 3,
         )
         stats = await client.state.engine.stats()
 
-    assert len(reply.pieces) < 150
+    assert len(reply.pieces) < ENDLESS
     assert (stats.num_running, stats.num_waiting, stats.num_used_blocks) == (0, 0, 0)
 
 

@@ -15,7 +15,7 @@ from octavo.server.schemas.messages import MessagesRequest
 from tests.server.test_reasoning import ANSWER, EFFORT, OPENS, THINKS
 from tests.server.test_tools import CALL, CITY, HERMES, NOW, TEMPLATE, tool
 from tests.support.asgi import Client, Reply, scripted_server
-from tests.support.scripted_engine import says
+from tests.support.scripted_engine import ENDLESS, ROOM_FOR_ENDLESS, says
 from tests.support.thinking_tokenizer import thinking_tokenizer
 
 PATH = "/v1/messages"
@@ -458,16 +458,15 @@ async def test_other_errors_have_anthropics_shape_too() -> None:
 
 async def test_a_failure_after_the_first_event_is_the_last_event() -> None:
     """Such as the end of the engine."""
-    room = {"max_model_len": 16_000, "num_blocks": 4_000}
     script = says({"One": " two"}, ends=False)
-    async with scripted_server(script, chat_template=TEMPLATE, **room) as client:
+    async with scripted_server(script, chat_template=TEMPLATE, **ROOM_FOR_ENDLESS) as client:
         has_begun = asyncio.Event()
 
         def note(_: Reply) -> bool:
             has_begun.set()
             return False
 
-        body = asks(stream=True, max_tokens=15_000)
+        body = asks(stream=True, max_tokens=ENDLESS)
         reading = asyncio.ensure_future(client.post(PATH, body, on_piece=note))
         await has_begun.wait()
         await client.state.engine.shutdown()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from octavo.engine.stats import EngineStats
 from octavo.foundation.clock import ManualClock
 from octavo.server.metrics import COUNTERS, HISTOGRAMS, OWN_COUNTERS
-from tests.support.asgi import Client, Reply, scripted_server
+from tests.support.asgi import Client, scripted_server
+from tests.support.scripted_engine import ENDLESS, ROOM_FOR_ENDLESS
 
 PATH = "/v1/completions"
 
@@ -80,8 +79,8 @@ async def test_the_times_of_a_request_add_up(stream: bool) -> None:
 
 async def test_a_request_that_nobody_waited_for_has_no_times() -> None:
     """A client that leaves says nothing about how fast the engine is."""
-    async with scripted_server(max_model_len=16_000, num_blocks=4_000) as client:
-        body = {"prompt": "hello", "max_tokens": 15_000, "ignore_eos": True, "stream": True}
+    async with scripted_server(**ROOM_FOR_ENDLESS) as client:
+        body = {"prompt": "hello", "max_tokens": ENDLESS, "ignore_eos": True, "stream": True}
         await client.post(PATH, body, on_piece=lambda reply: len(reply.pieces) >= 3)
         text = await scrape(client)
 
@@ -129,17 +128,10 @@ async def test_the_cache_is_described_by_labels() -> None:
 
 async def test_requests_that_wait_are_counted_by_reason() -> None:
     """Those without room."""
-    async with scripted_server(scheduler={"max_num_seqs": 1}) as client:
-        body = {"prompt": ["one", "two"], "max_tokens": 200, "ignore_eos": True, "stream": True}
-        tasks: list[asyncio.Task[str]] = []
-
-        def note(reply: Reply) -> bool:
-            if len(reply.pieces) == 3:
-                tasks.append(asyncio.create_task(scrape(client)))
-            return bool(tasks) and tasks[0].done()
-
-        await client.post(PATH, body, on_piece=note)
-        text = await tasks[0]
+    async with scripted_server(scheduler={"max_num_seqs": 1}, **ROOM_FOR_ENDLESS) as client:
+        text = await client.while_it_streams(
+            PATH, {"prompt": ["one", "two"]}, lambda: scrape(client)
+        )
 
     assert sample(text, "num_requests_waiting") == 1
     assert sample(text, "num_requests_waiting_by_reason", 'reason="capacity"') == 1

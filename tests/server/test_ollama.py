@@ -15,7 +15,7 @@ from octavo.server.schemas.ollama import OllamaChatRequest
 from tests.server.test_reasoning import ANSWER, EFFORT, OPENS, THINKS
 from tests.server.test_tools import CALL, CITY, HERMES, NOW, TEMPLATE, TOOLS, tool
 from tests.support.asgi import Client, Reply, scripted_server
-from tests.support.scripted_engine import says
+from tests.support.scripted_engine import ENDLESS, ROOM_FOR_ENDLESS, says
 
 CHAT, GENERATE = "/api/chat", "/api/generate"
 DEEP: dict[str, Any] = {}
@@ -379,10 +379,9 @@ async def test_json_may_call_itself_a_form_unless_a_browser_sends_it() -> None:
 
 async def test_a_client_that_leaves_ends_its_answer() -> None:
     """Nothing goes on running for it; the server's end finds no open answer."""
-    room = {"max_model_len": 16_000, "num_blocks": 4_000}
     script = says({"One": " two"}, ends=False)
-    async with scripted_server(script, chat_template=TEMPLATE, **room) as client:
-        body = asks(options={"num_predict": 15_000})
+    async with scripted_server(script, chat_template=TEMPLATE, **ROOM_FOR_ENDLESS) as client:
+        body = asks(options={"num_predict": ENDLESS})
         reply = await client.post(CHAT, body, on_piece=lambda reply: len(reply.pieces) >= 3)
         stats = await client.state.engine.stats()
 
@@ -391,16 +390,15 @@ async def test_a_client_that_leaves_ends_its_answer() -> None:
 
 
 async def test_the_end_of_the_engine_is_the_last_line() -> None:
-    room = {"max_model_len": 16_000, "num_blocks": 4_000}
     script = says({"One": " two"}, ends=False)
-    async with scripted_server(script, chat_template=TEMPLATE, **room) as client:
+    async with scripted_server(script, chat_template=TEMPLATE, **ROOM_FOR_ENDLESS) as client:
         has_begun = asyncio.Event()
 
         def note(_: Reply) -> bool:
             has_begun.set()
             return False
 
-        body = asks(options={"num_predict": 15_000})
+        body = asks(options={"num_predict": ENDLESS})
         reading = asyncio.ensure_future(client.post(CHAT, body, on_piece=note))
         await has_begun.wait()
         await client.state.engine.shutdown()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from octavo.config.server import ServerConfig
 from octavo.foundation.clock import ManualClock
-from tests.support.asgi import Reply, scripted_server
+from tests.support.asgi import scripted_server
+from tests.support.scripted_engine import ROOM_FOR_ENDLESS
 
 PATH = "/v1/completions"
 SECONDS_PER_STEP = 3.0
@@ -36,19 +35,13 @@ async def test_a_refused_client_is_told_when_a_place_will_be_free() -> None:
         clock=clock,
         before_run=lambda plan: clock.advance(SECONDS_PER_STEP),
         scheduler={"max_num_seqs": 1},
+        **ROOM_FOR_ENDLESS,
     ) as client:
         for _ in range(6):
             await client.post(PATH, {"prompt": "hi", "max_tokens": 1})
-        refused: list[asyncio.Future[Reply]] = []
-
-        def note(reply: Reply) -> bool:
-            if len(reply.pieces) == 3:
-                refused.append(asyncio.ensure_future(client.post(PATH, {"prompt": "hi"})))
-            return bool(refused) and refused[0].done()
-
-        body = {"prompt": ["one", "two"], "max_tokens": 200, "ignore_eos": True, "stream": True}
-        await client.post(PATH, body, on_piece=note)
-        reply = await refused[0]
+        reply = await client.while_it_streams(
+            PATH, {"prompt": ["one", "two"]}, lambda: client.post(PATH, {"prompt": "hi"})
+        )
 
     assert reply.status == 429
     assert int(reply.headers["retry-after"]) >= SECONDS_PER_STEP

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.types import ASGIApp, Message
 
@@ -15,7 +15,9 @@ from octavo.config.server import ServerConfig
 from octavo.engine.async_engine import AsyncLLM
 from octavo.server.app import build_app
 from octavo.server.state import ServerState
-from tests.support.scripted_engine import scripted_async_llm
+from tests.support.scripted_engine import ENDLESS, scripted_async_llm
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -115,6 +117,24 @@ class Client:
 
         await self.app(scope, receive, send)
         return reply
+
+    async def while_it_streams(
+        self, path: str, body: dict[str, Any], action: Callable[[], Awaitable[T]], **options: Any
+    ) -> T:
+        """What `action` gives in the middle of an endless stream, whose client leaves then.
+
+        The server needs `ROOM_FOR_ENDLESS`.
+        """
+        tasks: list[asyncio.Future[T]] = []
+
+        def note(reply: Reply) -> bool:
+            if len(reply.pieces) == 3:
+                tasks.append(asyncio.ensure_future(action()))
+            return bool(tasks) and tasks[0].done()
+
+        endless = {"max_tokens": ENDLESS, "ignore_eos": True, "stream": True}
+        await self.post(path, body | endless, on_piece=note, **options)
+        return await tasks[0]
 
 
 @asynccontextmanager

@@ -20,6 +20,9 @@ from tests.support.tiny_tokenizer import tiny_tokenizer
 
 BLOCK_SIZE = 4
 MAX_MODEL_LEN = 256
+ENDLESS = 15_000
+"""Tokens of an answer that is still computed when the test has seen enough: some seconds."""
+ROOM_FOR_ENDLESS = {"max_model_len": ENDLESS + 100, "num_blocks": ENDLESS // 2}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -79,6 +80,8 @@ class AsyncLLM:
         self._outputs: OutputProcessor | None = None
         self._engine: Engine | None = None
         self._open: dict[OutputStream, None] = {}
+        self._news: deque[list[TokenDelta]] = deque()  # steps that the event loop has not seen yet
+        self._is_loop_called = False
         self._idle = asyncio.Event()
         self._idle.set()
         self._numbers = count()
@@ -321,8 +324,14 @@ class AsyncLLM:
         self._progress = LoadProgress(phase, share)
 
     def _post_deltas(self, deltas: list[TokenDelta]) -> None:
-        """One hop to the event loop for the news of a whole step."""
-        self._on_loop(partial(self._take_deltas, deltas))
+        """The news of a step. A loop that has not come yet is not called again.
+
+        A loop that is called faster than it can come would do nothing but read the calls.
+        """
+        self._news.append(deltas)
+        if not self._is_loop_called or (self._loop is not None and self._loop.is_closed()):
+            self._is_loop_called = True
+            self._on_loop(self._take_news)
 
     def _note_death(self, error: BaseException) -> None:
         self._death = error
@@ -338,9 +347,11 @@ class AsyncLLM:
 
     # Calls on the event loop
 
-    def _take_deltas(self, deltas: list[TokenDelta]) -> None:
+    def _take_news(self) -> None:
         assert self._outputs is not None
-        self._outputs.process(deltas)
+        self._is_loop_called = False  # before the look: whatever comes after it calls again
+        for _ in range(len(self._news)):
+            self._outputs.process(self._news.popleft())
 
     def _fail_readers(self) -> None:
         assert self._outputs is not None
@@ -375,6 +386,7 @@ class AsyncLLM:
             if self._open:
                 raise RuntimeError("an AsyncLLM serves one event loop at a time")
             self._loop = loop
+            self._is_loop_called = False  # the call may have gone to a loop that has ended
 
     def _abort(self, output: OutputStream) -> None:
         """End a request; its reader finds the last output."""
