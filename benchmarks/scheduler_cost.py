@@ -5,7 +5,7 @@
 First part: the engine core on an executor that computes nothing, with 1, 32 and 256 requests that
 decode. The time of a step without the executor is plan, commit and the core around them. Second
 part: throughput of the native engine with prefix caching on and off, in turns, on prompts that
-share nothing. `--parts` chooses one of them.
+share nothing; pacing is off, so that all runs are made of the same steps. `--parts` chooses one of them.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _caching(options: argparse.Namespace) -> dict[str, Any]:
-    scheduler = SchedulerConfig(max_num_seqs=options.batch)
+    scheduler = SchedulerConfig(max_num_seqs=options.batch, max_decode_slowdown=0)
     model = ModelConfig(model=options.model, max_model_len=512)
     machine = EngineMachine(EngineConfig(model=model, scheduler=scheduler))
     entry = TraceEntry(arrival_s=0.0, prompt_len=128, output_len=64)
