@@ -74,7 +74,7 @@ WeightType weight_type(int32_t value) {
 
 KvType kv_type(int32_t value) {
   const KvType type = static_cast<KvType>(value);
-  if (type != KvType::F32 && type != KvType::F16 && type != KvType::BF16) {
+  if (kv_row_bytes(type, 2) == 0) {
     throw std::invalid_argument("no KV type " + std::to_string(value));
   }
   return type;

@@ -12,10 +12,16 @@ namespace {
 
 constexpr int64_t kLaneAlignment = 64;
 
-int64_t element_bytes(KvType type) { return type == KvType::F32 ? 4 : 2; }
-
 int64_t lane_bytes(KvType type, int64_t block_size, const KvShape& shape) {
-  return shape.num_kv_heads * 2 * block_size * shape.head_dim * element_bytes(type);
+  if (shape.head_dim > kMostHeadDim) {
+    throw std::invalid_argument("heads of more than " + std::to_string(kMostHeadDim) +
+                                " numbers cannot be kept");
+  }
+  if (type == KvType::Int4 && shape.head_dim % 2 != 0) {
+    throw std::invalid_argument("int4 keys and values need an even head size, got " +
+                                std::to_string(shape.head_dim));
+  }
+  return shape.num_kv_heads * kv_head_bytes(type, block_size, shape.head_dim);
 }
 
 KvGroups groups_or_one(const KvGroups& groups, size_t num_layers) {

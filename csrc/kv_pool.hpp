@@ -24,7 +24,7 @@ using KvGroups = std::vector<std::vector<int64_t>>;
 class KvPool {
  public:
   // Memory is taken from the system only as blocks are written. Throws std::invalid_argument when
-  // block_size is not a multiple of 8, or unless each layer is in one group and layers that share a
+  // block_size is not a multiple of 8, for Int4 and an odd head_dim, or unless each layer is in one group and layers that share a
   // lane have one shape.
   KvPool(KvType type, int64_t num_blocks, int64_t block_size, std::vector<KvShape> layers,
          const KvGroups& groups);

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "simd/vec.hpp"
+
 namespace octavo {
 
 // How weights are stored. Values are GGML's type numbers (the GGUF format).
@@ -25,8 +27,39 @@ constexpr bool is_quantised(WeightType type) {
   return type != WeightType::F32 && type != WeightType::F16 && type != WeightType::BF16;
 }
 
-// How keys and values are stored.
-enum class KvType : int32_t { F32 = 0, F16 = 1, BF16 = 30 };
+// How keys and values are stored. Values are GGML's type numbers where it has them. Int8 and Int4 have a
+// float16 scale for each token and head; the 8-bit floats (OCP 8-bit floating point, 2023) have none.
+enum class KvType : int32_t {
+  F32 = 0,
+  F16 = 1,
+  Int8 = 24,
+  BF16 = 30,
+  Fp8E4M3 = 200,
+  Fp8E5M2 = 201,
+  Int4 = 202,
+};
+
+constexpr OCTAVO_INLINE bool has_scales(KvType type) { return type == KvType::Int8 || type == KvType::Int4; }
+
+// Bytes of one key or value of one head without its scale; 0 for no type. Int4 needs an even head_dim.
+constexpr OCTAVO_INLINE int64_t kv_row_bytes(KvType type, int64_t head_dim) {
+  switch (type) {
+    case KvType::F32: return 4 * head_dim;
+    case KvType::F16:
+    case KvType::BF16: return 2 * head_dim;
+    case KvType::Int8:
+    case KvType::Fp8E4M3:
+    case KvType::Fp8E5M2: return head_dim;
+    case KvType::Int4: return head_dim / 2;
+  }
+  return 0;
+}
+
+// Bytes of the keys and values of one block and head, scales included.
+constexpr OCTAVO_INLINE int64_t kv_head_bytes(KvType type, int64_t block_size,
+                                               int64_t head_dim) {
+  return 2 * block_size * (kv_row_bytes(type, head_dim) + (has_scales(type) ? 2 : 0));
+}
 
 enum class Activation : int32_t { Silu = 0, GeluTanh = 1, Gelu = 2, Relu = 3, SquaredRelu = 4 };
 

@@ -16,11 +16,6 @@
 
 namespace octavo {
 
-template <int n>
-struct Count {
-  static constexpr int value = n;
-};
-
 // Calls visit(Count<n>{}, i) for consecutive pieces of [0, num_queries) of n <= kMostQueries queries.
 template <class Visit>
 OCTAVO_INLINE void each_piece(int64_t num_queries, Visit visit) {
@@ -73,7 +68,7 @@ class AttentionTile {
   void run(const AttentionShare& share, const AttentionShare& following) {
     const AttentionUnit& unit = share.unit;
     for (int64_t chunk = share.begin_chunk; chunk < share.end_chunk; ++chunk) {
-      if (reads_once(unit)) map_later(share, chunk, following);
+      if (streams(unit)) map_later(share, chunk, following);
       if (share.is_split) {
         const Partial partial = shared_partial(args_, share, chunk);
         compute_chunk(unit, chunk, partial, partial);
@@ -87,18 +82,23 @@ class AttentionTile {
 
  private:
   using W = typename V::Wide;
-  using Number = typename Stored<V, type>::Number;
+  using Store = Stored<V, type>;
+  using Number = typename Store::Number;
   // From so many tokens on, widening K and V once is faster than in every product.
   static constexpr int64_t kWidenTokens = 3;
 
   Partial total_of_unit() { return {total_max_, total_sum_, total_out_}; }
   Partial next_of_unit() { return {next_max_, next_sum_, next_out_}; }
 
-  // Few tokens read every key about once, so what they wait for is memory.
-  static bool reads_once(const AttentionUnit& unit) { return unit.num_tokens < kWidenTokens; }
-  bool widens(const AttentionUnit& unit) const {
-    return type != KvType::F32 && !reads_once(unit) && tile_groups_ > 0;
+  // Few tokens read every key about once, so what they wait for is memory. Heads of which no tile can be
+  // widened are read in the same way.
+  bool streams(const AttentionUnit& unit) const {
+    return unit.num_tokens < kWidenTokens || (type != KvType::F32 && tile_groups_ == 0);
   }
+  bool widens(const AttentionUnit& unit) const { return type != KvType::F32 && !streams(unit); }
+
+  // Numbers of a key or value.
+  int64_t row_numbers() const { return head_dim_ / Store::kDims; }
 
   KeyRange visible(const AttentionUnit& unit, int64_t token) const {
     return visible_keys(unit.first_position + token, args_.window);
@@ -140,7 +140,8 @@ class AttentionTile {
       const Partial& result = result_of(token);
       for (int64_t head = 0; head < unit.num_heads; ++head) {
         const int64_t row = token * unit.num_heads + head;
-        exponentials<V>(args_, keys, scores_ + row * kChunk, result.max + row, result.sum + row);
+        exponentials<V, type>(args_, keys, map_, scores_ + row * kChunk, result.max + row,
+                              result.sum + row);
       }
     });
 
@@ -169,11 +170,14 @@ class AttentionTile {
     const int64_t position = chunk * kChunk + groups.begin * kKeyGroup;
     const int32_t* block_id = unit.row->block_table + position / kv.block_size;
     int64_t slot = position % kv.block_size;
-    map_.key_stride = kv.block_size;
+    map_.key_stride = map_.value_scales = kv.block_size;
     for (int64_t group = groups.begin; group < groups.end; ++group) {
       map_.keys[group] = block_keys<const Number>(kv, *block_id, unit.kv_head) + slot;
       map_.values[group] =
-          block_values<const Number>(kv, *block_id, unit.kv_head) + slot * head_dim_;
+          block_values<const Number>(kv, *block_id, unit.kv_head) + slot * row_numbers();
+      if constexpr (has_scales(type)) {
+        map_.scales[group] = block_scales(kv, *block_id, unit.kv_head) + slot;
+      }
       slot += kKeyGroup;
       if (slot < kv.block_size) continue;
       slot = 0;
@@ -195,7 +199,7 @@ class AttentionTile {
       const int64_t position = next_chunk * kChunk + other * kKeyGroup;
       const int64_t block_id = unit.row->block_table[position / kv.block_size];
       map_.later_keys[group] = block_keys<const Number>(kv, block_id, unit.kv_head) +
-                               position % kv.block_size * head_dim_;
+                               position % kv.block_size * row_numbers();
     }
   }
 
@@ -204,10 +208,13 @@ class AttentionTile {
     for (int64_t group = groups.begin; group < groups.end; ++group) {
       wide_map_.keys[group] = wide_ + (group - groups.begin) * kKeyGroup;
     }
-    for (int64_t d = 0; d < head_dim_; ++d) {
-      float* to = wide_ + d * wide_map_.key_stride;
+    const int64_t stride = wide_map_.key_stride;
+    for (int64_t d = 0; d < row_numbers(); ++d) {
+      float* to = wide_ + d * Store::kDims * stride;
       for (int64_t group = groups.begin; group < groups.end; ++group, to += kKeyGroup) {
-        V::store(to, Stored<V, type>::load(map_.keys[group] + d * map_.key_stride));
+        const Number* keys = map_.keys[group] + d * map_.key_stride;
+        V::store(to, Store::template load_keys<0>(keys));
+        if constexpr (Store::kDims == 2) V::store(to + stride, Store::template load_keys<1>(keys));
       }
     }
   }
@@ -217,16 +224,16 @@ class AttentionTile {
       float* to = wide_ + (group - groups.begin) * kKeyGroup * head_dim_;
       wide_map_.values[group] = to;
       for (int64_t i = 0; i < kKeyGroup * head_dim_; i += V::kLanes) {
-        V::store(to + i, Stored<V, type>::load(map_.values[group] + i));
+        V::store(to + i, Store::load(map_.values[group] + i / Store::kDims));
       }
     }
   }
 
   // Scores of the heads of one token for some groups of keys.
   void score_token(const AttentionUnit& unit, int64_t token, KeyRange groups) {
-    if (widens(unit)) return score<KvType::F32, false>(unit, token, wide_map_, groups);
-    if (reads_once(unit)) return score<type, true>(unit, token, map_, groups);
-    score<type, false>(unit, token, map_, groups);
+    if (streams(unit)) return score<type, true>(unit, token, map_, groups);
+    if constexpr (type == KvType::F32) score<type, false>(unit, token, map_, groups);
+    else score<KvType::F32, false>(unit, token, wide_map_, groups);
   }
 
   template <KvType from, bool kPrefetch, class Map>
@@ -250,13 +257,9 @@ class AttentionTile {
   void weigh_token(const AttentionUnit& unit, int64_t token, KeyRange keys, bool continues,
                    const Partial& result) {
     const int64_t row = token * unit.num_heads;
-    if (widens(unit)) {
-      weigh<KvType::F32, false>(unit, row, wide_map_, keys, continues, result);
-    } else if (reads_once(unit)) {
-      weigh<type, true>(unit, row, map_, keys, continues, result);
-    } else {
-      weigh<type, false>(unit, row, map_, keys, continues, result);
-    }
+    if (streams(unit)) return weigh<type, true>(unit, row, map_, keys, continues, result);
+    if constexpr (type == KvType::F32) weigh<type, false>(unit, row, map_, keys, continues, result);
+    else weigh<KvType::F32, false>(unit, row, wide_map_, keys, continues, result);
   }
 
   template <KvType from, bool kPrefetch, class Map>
@@ -324,6 +327,10 @@ void attention(const AttentionArgs& args, int thread, int num_threads) {
     case KvType::F32: return attend<V, KvType::F32>(args, thread, num_threads);
     case KvType::F16: return attend<V, KvType::F16>(args, thread, num_threads);
     case KvType::BF16: return attend<V, KvType::BF16>(args, thread, num_threads);
+    case KvType::Int8: return attend<V, KvType::Int8>(args, thread, num_threads);
+    case KvType::Fp8E4M3: return attend<V, KvType::Fp8E4M3>(args, thread, num_threads);
+    case KvType::Fp8E5M2: return attend<V, KvType::Fp8E5M2>(args, thread, num_threads);
+    case KvType::Int4: return attend<V, KvType::Int4>(args, thread, num_threads);
   }
 }
 

@@ -3,7 +3,8 @@
 // For each query the operations and their order are fixed: a score is one chain of fused multiply-adds
 // over the dimensions; the maximum and the sum of exponentials go over vectors of eight keys at absolute
 // positions; an output is one chain over the keys. Which queries are computed side by side, and whether
-// keys and values are widened to float32 once before or each time they are read, changes no bit.
+// keys and values are widened to float32 once before or each time they are read, changes no bit. Products
+// run on units (kv_stored.hpp): a score is multiplied with its key's scale, a weight with its value's.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,11 @@
 #include "table.hpp"
 
 namespace octavo {
+
+template <int n>
+struct Count {
+  static constexpr int value = n;
+};
 
 constexpr int64_t kKeyGroup = 8;  // keys that share a vector; block sizes are multiples of it
 constexpr int64_t kChunkGroups = kChunk / kKeyGroup;
@@ -30,10 +36,12 @@ struct Partial {
 // Where groups of eight keys of a chunk lie; only groups that the unit sees are filled in.
 template <class Number>
 struct ChunkMap {
-  const Number* keys[kChunkGroups];    // of dimension 0; the next dimension is key_stride further
-  const Number* values[kChunkGroups];  // of the first key; the next key is head_dim further
+  const Number* keys[kChunkGroups];    // of dimension 0; the next Number is key_stride further
+  const Number* values[kChunkGroups];  // of the first key; the next key is a row further
   int64_t key_stride;
-  // What is wanted after these values: for each group 8 * head_dim numbers, the keys of a later group.
+  const uint16_t* scales[kChunkGroups];  // of the keys, where the type has them
+  int64_t value_scales;                  // how far behind them are those of the values
+  // What is wanted after these values: for each group as many Numbers, the keys of a later group.
   const Number* later_keys[kChunkGroups];
 };
 
@@ -78,23 +86,28 @@ OCTAVO_INLINE void score_block(const float* q, int64_t head_dim, int64_t stride,
     OCTAVO_UNROLL
     for (int i = 0; i < kQueries; ++i) sums[i][v] = W::zero();
   }
-  for (int64_t d = 0, offset = 0; d < head_dim; ++d, offset += stride) {
-    if constexpr (kPrefetch) {
-      OCTAVO_UNROLL
-      for (int g = 0; g < (kGroups < kLineSteps ? 1 : kGroups / kLineSteps); ++g) {
-        const int64_t group = (d + g * kLineSteps) & (kGroups - 1);
-        prefetch<1>(values[least(group, num_vectors * kStep - 1)] + d * kKeyGroup);
-      }
-    }
+  const auto add_dimension = [&](auto part, int64_t d, int64_t offset) {
     Floats query[kQueries];
     OCTAVO_UNROLL
     for (int i = 0; i < kQueries; ++i) query[i] = W::set1(q[i * head_dim + d]);
     OCTAVO_UNROLL
     for (int v = 0; v < kVectors; ++v) {
-      const Floats key = Store::load(keys[v] + offset);
+      const Floats key = Store::template load_keys<decltype(part)::value>(keys[v] + offset);
       OCTAVO_UNROLL
       for (int i = 0; i < kQueries; ++i) sums[i][v] = W::fma(query[i], key, sums[i][v]);
     }
+  };
+  const int64_t num_steps = head_dim / Store::kDims;
+  for (int64_t step = 0, offset = 0; step < num_steps; ++step, offset += stride) {
+    if constexpr (kPrefetch) {
+      OCTAVO_UNROLL
+      for (int g = 0; g < (kGroups < kLineSteps ? 1 : kGroups / kLineSteps); ++g) {
+        const int64_t group = (step + g * kLineSteps) & (kGroups - 1);
+        prefetch<1>(values[least(group, num_vectors * kStep - 1)] + step * kKeyGroup);
+      }
+    }
+    add_dimension(Count<0>{}, step * Store::kDims, offset);
+    if constexpr (Store::kDims == 2) add_dimension(Count<1>{}, step * 2 + 1, offset);
   }
   OCTAVO_UNROLL
   for (int v = 0; v < kVectors; ++v) {
@@ -139,21 +152,22 @@ OCTAVO_INLINE void value_block(const float* weights, const ChunkMap<typename Sto
       sums[i][v] = continues ? load_out(out + i * head_dim + dim + v * W::kLanes) : W::zero();
     }
   }
+  const int64_t row = head_dim / Store::kDims;
   for (int64_t group = keys.begin / kKeyGroup; group * kKeyGroup < keys.end; ++group) {
     const int64_t first = greatest(group * kKeyGroup, keys.begin);
     const int64_t last = least((group + 1) * kKeyGroup, keys.end);
-    const int64_t offset = (first - group * kKeyGroup) * head_dim + dim;
+    const int64_t offset = (first - group * kKeyGroup) * row + dim / Store::kDims;
     const auto* value = map.values[group] + offset;
     const auto* later = kPrefetch ? map.later_keys[group] + offset : value;
-    for (int64_t key = first; key < last; ++key, value += head_dim, later += head_dim) {
-      if constexpr (kPrefetch) prefetch<kVectors * W::kLanes>(later);
+    for (int64_t key = first; key < last; ++key, value += row, later += row) {
+      if constexpr (kPrefetch) prefetch<kVectors * W::kLanes / Store::kDims>(later);
       Floats weight[kQueries];
       OCTAVO_UNROLL
       for (int i = 0; i < kQueries; ++i) weight[i] = W::set1(weights[i * kChunk + key]);
       OCTAVO_UNROLL
       for (int v = 0; v < kVectors; ++v) {
         Floats vector;
-        if constexpr (kWhole) vector = Store::load(value + v * W::kLanes);
+        if constexpr (kWhole) vector = Store::load(value + v * W::kLanes / Store::kDims);
         else vector = Store::load_first(value, rest);
         OCTAVO_UNROLL
         for (int i = 0; i < kQueries; ++i) sums[i][v] = W::fma(weight[i], vector, sums[i][v]);
@@ -206,10 +220,13 @@ void weigh_values(const float* weights, int64_t head_dim,
                                                        out, head_dim - d);
 }
 
-// From scores to exp(score - max) for keys [begin, end) of a chunk, in place; neighbours in the same
-// vectors, which may hold anything, become 0.
-template <class V>
-void exponentials(const AttentionArgs& args, KeyRange keys, float* scores, float* max, float* sum) {
+// From scores to weights of the values for keys [begin, end) of a chunk, in place: exp(score - max) times
+// what makes numbers of units. Neighbours in the same vectors may hold anything, before and after.
+template <class V, KvType type>
+void exponentials(const AttentionArgs& args, KeyRange keys,
+                  const ChunkMap<typename Stored<V, type>::Number>& map, float* scores, float* max,
+                  float* sum) {
+  constexpr float kUnit = Stored<V, type>::kUnit;
   using Floats = typename V::Floats;
   const int64_t begin_group = keys.begin / kKeyGroup;
   const int64_t end_group = ceil_div(keys.end, kKeyGroup);
@@ -217,7 +234,9 @@ void exponentials(const AttentionArgs& args, KeyRange keys, float* scores, float
   Floats highest = lowest;
   for (int64_t group = begin_group; group < end_group; ++group) {
     const int64_t key = group * kKeyGroup;
-    Floats score = V::mul(V::load(scores + key), V::set1(args.scale));
+    Floats score = V::load(scores + key);
+    if constexpr (has_scales(type)) score = V::mul(score, V::load_f16(map.scales[group]));
+    score = V::mul(score, V::set1(args.scale * kUnit));
     if (args.soft_cap > 0.0f) {
       const Floats cap = V::set1(args.soft_cap);
       score = V::mul(cap, tanh<V>(V::div(score, cap)));
@@ -232,8 +251,14 @@ void exponentials(const AttentionArgs& args, KeyRange keys, float* scores, float
   for (int64_t group = begin_group; group < end_group; ++group) {
     float* at = scores + group * kKeyGroup;
     const Floats power = exp<V>(V::sub(V::load(at), V::set1(*max)));
-    V::store(at, power);
     total = V::add(total, power);
+    Floats weight = power;
+    if constexpr (has_scales(type)) {
+      weight = V::mul(power, V::load_f16(map.scales[group] + map.value_scales));
+    } else if constexpr (kUnit != 1.0f) {
+      weight = V::mul(power, V::set1(kUnit));
+    }
+    V::store(at, weight);
   }
   *sum = V::reduce_add(total);
 }

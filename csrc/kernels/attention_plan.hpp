@@ -19,7 +19,7 @@ namespace octavo {
 
 constexpr int64_t kChunk = 256;        // keys
 constexpr int64_t kTileRows = 48;      // most query vectors (tokens x heads) of a unit
-constexpr int64_t kTileFloats = 8192;  // most floats of a unit's queries; also the largest head_dim
+constexpr int64_t kTileFloats = kMostHeadDim;  // most floats of a unit's queries
 constexpr int64_t kSplitRows = 128;    // most query vectors of all split units, or those of one token
 
 namespace {

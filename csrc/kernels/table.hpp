@@ -16,6 +16,8 @@
 
 namespace octavo {
 
+constexpr int64_t kMostHeadDim = 8192;  // of keys and values
+
 // out[t][r] = sum_k x[t][k] * w[r][k] (+ bias[r])   for panels [panel_begin, panel_end)
 struct LinearArgs {
   WeightType type;
@@ -110,8 +112,10 @@ struct RotaryArgs {
   int64_t begin, end;
 };
 
-// KV storage of one layer. Block b, head h starts at element ((b * num_kv_heads + h) * 2) * block_size *
-// head_dim: first K transposed [head_dim][block_size], then V [block_size][head_dim].
+// KV storage of one layer. Block b, head h starts at byte (b * num_kv_heads + h) * kv_head_bytes(...):
+// K transposed, [head_dim][block_size], then V, [block_size][head_dim]; where the type has scales, those
+// of K, [block_size] float16, and those of V follow. Int4 stores two dimensions of a key or value in a
+// byte, the first one in the low half: K is [head_dim / 2][block_size] bytes. So no two tokens share one.
 struct KvLayer {
   void* data;
   KvType type;

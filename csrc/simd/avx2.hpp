@@ -85,6 +85,31 @@ struct Avx2 {
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permutevar8x32_epi32(mixed, order));
   }
+  static OCTAVO_INLINE void store_u8(uint8_t* p, Ints v) {
+    const Ints packed = shuffle_bytes(v, _mm_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1,
+                                                       -1, -1, -1));
+    const __m128i bytes = _mm_unpacklo_epi32(_mm256_castsi256_si128(packed),
+                                             _mm256_extracti128_si256(packed, 1));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), bytes);
+  }
+  static OCTAVO_INLINE Ints load_i4(const uint8_t* p) {
+    int32_t word;
+    __builtin_memcpy(&word, p, sizeof word);
+    const Ints counts = _mm256_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0);
+    return shift_right_signed<28>(_mm256_sllv_epi32(set1_int(word), counts));
+  }
+  static OCTAVO_INLINE Floats load_e5m2(const uint8_t* p) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    return _mm256_cvtph_ps(_mm_unpacklo_epi8(_mm_setzero_si128(), bytes));
+  }
+  static OCTAVO_INLINE Floats load_e4m3(const uint8_t* p) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    const __m128i shifted = _mm_slli_epi16(_mm_cvtepi8_epi16(bytes), 7);
+    const __m128i halves = _mm_and_si128(shifted, _mm_set1_epi16(static_cast<int16_t>(0xbf80)));
+    const __m128i largest = _mm_set1_epi16(0x3f80);
+    const __m128i is_nan = _mm_cmpeq_epi16(_mm_and_si128(halves, largest), largest);
+    return _mm256_cvtph_ps(_mm_or_si128(halves, is_nan));
+  }
   static OCTAVO_INLINE Ints load_i8(const int8_t* p) {
     return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
   }

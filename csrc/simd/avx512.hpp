@@ -67,6 +67,28 @@ struct Avx512Wide {
       _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 16 * i), _mm512_cvtepi32_epi8(v[i]));
     }
   }
+  static OCTAVO_INLINE void store_u8(uint8_t* p, Ints v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v));
+  }
+  static OCTAVO_INLINE Ints load_i4(const uint8_t* p) {
+    const __m128i words = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    const Ints order = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    const Ints counts = _mm512_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0, 28, 24, 20, 16, 12, 8, 4, 0);
+    const Ints spread = _mm512_permutexvar_epi32(order, _mm512_castsi128_si512(words));
+    return shift_right_signed<28>(_mm512_sllv_epi32(spread, counts));
+  }
+  static OCTAVO_INLINE Floats load_e5m2(const uint8_t* p) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8));
+  }
+  static OCTAVO_INLINE Floats load_e4m3(const uint8_t* p) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    const __m256i shifted = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
+    const __m256i halves = _mm256_and_si256(shifted, _mm256_set1_epi16(static_cast<int16_t>(0xbf80)));
+    const __m256i largest = _mm256_set1_epi16(0x3f80);
+    const __m256i is_nan = _mm256_cmpeq_epi16(_mm256_and_si256(halves, largest), largest);
+    return _mm512_cvtph_ps(_mm256_or_si256(halves, is_nan));
+  }
   static OCTAVO_INLINE Ints load_i8(const int8_t* p) {
     return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }

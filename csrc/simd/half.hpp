@@ -1,4 +1,5 @@
-// The 16-bit float formats, one number at a time: IEEE 754 binary16 ("f16") and bfloat16 ("bf16").
+// The 16-bit float formats, one number at a time: IEEE 754 binary16 ("f16") and bfloat16 ("bf16"); and the
+// way from the 8-bit formats of OCP ("E4M3", "E5M2") to f16.
 //
 // Integer arithmetic only, so the results depend neither on the instruction set nor on the rounding or
 // denormal mode. Narrowing rounds to nearest even; a NaN stays a (quiet) NaN of the same sign. The
@@ -47,6 +48,16 @@ OCTAVO_INLINE float f16_to_float(uint16_t half) {
   // A denormal: mantissa * 2^-24, its leading one becomes the implicit bit.
   const uint32_t shift = static_cast<uint32_t>(__builtin_clz(mantissa)) - 21u;
   return float_from_bits(sign | ((113u - shift) << 23) | (((mantissa << shift) & 0x3ffu) << 13));
+}
+
+// E5M2 is the upper half of an f16.
+OCTAVO_INLINE uint16_t e5m2_to_f16(uint8_t value) { return static_cast<uint16_t>(value << 8); }
+
+// The number divided by 256, because E4M3's exponents count from 2^-7 and those of f16 from 2^-15.
+OCTAVO_INLINE uint16_t e4m3_to_f16(uint8_t value) {
+  const uint32_t magnitude = value & 0x7fu;
+  if (magnitude == 0x7fu) return 0xffffu;  // NaN
+  return static_cast<uint16_t>(((value & 0x80u) << 8) | (magnitude << 7));
 }
 
 OCTAVO_INLINE uint16_t float_to_f16(float value) {

@@ -46,9 +46,7 @@ struct Neon {
     for (int64_t i = 0; i < n; ++i) p[i] = lanes[i];
   }
   static OCTAVO_INLINE Floats load_f16(const uint16_t* p) {
-    const uint16x8_t halves = vld1q_u16(p);
-    return {vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(halves))),
-            vcvt_f32_f16(vreinterpret_f16_u16(vget_high_u16(halves)))};
+    return widen_f16(vld1q_u16(p));
   }
   static OCTAVO_INLINE Floats load_bf16(const uint16_t* p) {
     const uint16x8_t halves = vld1q_u16(p);
@@ -93,6 +91,27 @@ struct Neon {
       const int16x8_t halves = vcombine_s16(vmovn_s32(v[i].lo), vmovn_s32(v[i].hi));
       vst1_s8(p + kLanes * i, vmovn_s16(halves));
     }
+  }
+  static OCTAVO_INLINE void store_u8(uint8_t* p, Ints v) {
+    const int16x8_t halves = vcombine_s16(vmovn_s32(v.lo), vmovn_s32(v.hi));
+    vst1_u8(p, vreinterpret_u8_s8(vmovn_s16(halves)));
+  }
+  static OCTAVO_INLINE Ints load_i4(const uint8_t* p) {
+    int32_t word;
+    __builtin_memcpy(&word, p, sizeof word);
+    const int32_t count[kLanes] = {28, 24, 20, 16, 12, 8, 4, 0};
+    const int32x4_t words = vdupq_n_s32(word);
+    return {vshrq_n_s32(vshlq_s32(words, vld1q_s32(count)), 28),
+            vshrq_n_s32(vshlq_s32(words, vld1q_s32(count + 4)), 28)};
+  }
+  static OCTAVO_INLINE Floats load_e5m2(const uint8_t* p) {
+    return widen_f16(vshll_n_u8(vld1_u8(p), 8));
+  }
+  static OCTAVO_INLINE Floats load_e4m3(const uint8_t* p) {
+    const int16x8_t shifted = vshlq_n_s16(vmovl_s8(vreinterpret_s8_u8(vld1_u8(p))), 7);
+    const uint16x8_t halves = vandq_u16(vreinterpretq_u16_s16(shifted), vdupq_n_u16(0xbf80));
+    const uint16x8_t largest = vdupq_n_u16(0x3f80);
+    return widen_f16(vorrq_u16(halves, vceqq_u16(vandq_u16(halves, largest), largest)));
   }
   static OCTAVO_INLINE Ints load_i8(const int8_t* p) {
     const int16x8_t shorts = vmovl_s8(vld1_s8(p));
@@ -245,6 +264,10 @@ struct Neon {
   }
 
  private:
+  static OCTAVO_INLINE Floats widen_f16(uint16x8_t halves) {
+    return {vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(halves))),
+            vcvt_f32_f16(vreinterpret_f16_u16(vget_high_u16(halves)))};
+  }
   static OCTAVO_INLINE int32x4_t shift_right_by(int32x4_t a, int32x4_t counts) {
     return vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_s32(a), vnegq_s32(counts)));
   }

@@ -84,6 +84,26 @@ struct Scalar {
     __builtin_memcpy(lanes, v, sizeof lanes);
     for (int i = 0; i < 4 * kLanes; ++i) p[i] = static_cast<int8_t>(lanes[i]);
   }
+  static OCTAVO_INLINE void store_u8(uint8_t* p, Ints v) {
+    int32_t lanes[kLanes];
+    store_ints(lanes, v);
+    for (int i = 0; i < kLanes; ++i) p[i] = static_cast<uint8_t>(lanes[i] & 255);
+  }
+  static OCTAVO_INLINE Ints load_i4(const uint8_t* p) {
+    int32_t lanes[kLanes];
+    for (int i = 0; i < kLanes; ++i) lanes[i] = ((p[i / 2] >> (i % 2 * 4) & 15) ^ 8) - 8;
+    return load_ints(lanes);
+  }
+  static OCTAVO_INLINE Floats load_e5m2(const uint8_t* p) {
+    float lanes[kLanes];
+    for (int i = 0; i < kLanes; ++i) lanes[i] = f16_to_float(e5m2_to_f16(p[i]));
+    return load(lanes);
+  }
+  static OCTAVO_INLINE Floats load_e4m3(const uint8_t* p) {
+    float lanes[kLanes];
+    for (int i = 0; i < kLanes; ++i) lanes[i] = f16_to_float(e4m3_to_f16(p[i]));
+    return load(lanes);
+  }
   static OCTAVO_INLINE Ints load_i8(const int8_t* p) {
     int32_t lanes[kLanes];
     for (int i = 0; i < kLanes; ++i) lanes[i] = p[i];

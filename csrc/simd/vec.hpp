@@ -21,6 +21,10 @@
 //   load_ints(const int32_t*)               store_ints(int32_t*, Ints)
 //   load_i8(const int8_t*), load_u8(const uint8_t*)   kLanes bytes, widened to Ints
 //   store_i8(int8_t*, const Ints (&)[4])    4 kLanes bytes; only for -128..127
+//   store_u8(uint8_t*, Ints)                the low byte of each lane
+//   load_i4(const uint8_t*)                 kLanes signed halves of bytes, the low one first, widened to Ints
+//   load_e5m2(const uint8_t*)               kLanes 8-bit floats E5M2, widened
+//   load_e4m3(const uint8_t*)               kLanes 8-bit floats E4M3, widened and divided by 256
 //
 // Floats
 //   zero() set1(x) add sub mul div sqrt abs

@@ -20,22 +20,58 @@ struct Shape {
   float soft_cap = 0.0f;
 
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
-  int64_t number_bytes() const { return type == KvType::F32 ? 4 : 2; }
+  // Bytes of the keys and values of so many tokens.
+  int64_t bytes(int64_t num_tokens) const {
+    return num_kv_heads * kv_head_bytes(type, num_tokens, head_dim);
+  }
 };
 
-inline float rounded(KvType type, float value) {
-  if (type == KvType::F16) return f16_to_float(float_to_f16(value));
-  if (type == KvType::BF16) return bf16_to_float(float_to_bf16(value));
-  return value;
+inline const std::vector<KvType> kKvTypes = {KvType::F32,     KvType::F16,     KvType::BF16, KvType::Int8,
+                                             KvType::Fp8E4M3, KvType::Fp8E5M2, KvType::Int4};
+
+// The nearest number of the 8-bit format, the even one of two; the largest one for those beyond it.
+inline double rounded_fp8(KvType type, double value) {
+  const bool is_e4m3 = type == KvType::Fp8E4M3;
+  const int mantissa_bits = is_e4m3 ? 3 : 2, least_exponent = is_e4m3 ? -6 : -14;
+  const double largest = is_e4m3 ? 448.0 : 57344.0;
+  const int exponent = value == 0.0 ? least_exponent : std::max(std::ilogb(value), least_exponent);
+  const double spacing = std::ldexp(1.0, exponent - mantissa_bits);
+  return std::clamp(std::nearbyint(value / spacing) * spacing, -largest, largest);
+}
+
+// A key or value as it comes back from the cache.
+inline std::vector<double> rounded(KvType type, const float* row, int64_t head_dim) {
+  float farthest = 0.0f;  // from zero; the positive one of two
+  for (int64_t d = 0; d < head_dim; ++d) {
+    const bool is_tie = row[d] == -farthest && row[d] > 0.0f;
+    if (std::abs(row[d]) > std::abs(farthest) || is_tie) farthest = row[d];
+  }
+  std::vector<double> numbers;
+  for (int64_t d = 0; d < head_dim; ++d) {
+    const float x = row[d];
+    if (type == KvType::F32) numbers.push_back(x);
+    else if (type == KvType::F16) numbers.push_back(f16_to_float(float_to_f16(x)));
+    else if (type == KvType::BF16) numbers.push_back(bf16_to_float(float_to_bf16(x)));
+    else if (type == KvType::Int8 || type == KvType::Int4) numbers.push_back(0.0);
+    else numbers.push_back(rounded_fp8(type, x));
+  }
+  if (!has_scales(type)) return numbers;
+  const bool is_8_bit = type == KvType::Int8;
+  const float exact = is_8_bit ? std::abs(farthest) / 127.0f : farthest / -8.0f;
+  const float scale = f16_to_float(float_to_f16(exact));
+  for (int64_t d = 0; d < head_dim && scale != 0.0f; ++d) {
+    const float units = std::nearbyint(row[d] * (1.0f / scale));
+    const float bounded = std::clamp(units, is_8_bit ? -127.0f : -8.0f, is_8_bit ? 127.0f : 7.0f);
+    numbers[static_cast<size_t>(d)] = static_cast<double>(scale) * bounded;
+  }
+  return numbers;
 }
 
 // Storage in which every slot that nobody wrote is NaN, and random block tables.
 class Cache {
  public:
   Cache(const Shape& shape, int64_t num_blocks, Random& random) {
-    const int64_t numbers =
-        num_blocks * shape.num_kv_heads * 2 * shape.block_size * shape.head_dim;
-    const size_t num_bytes = static_cast<size_t>(numbers * shape.number_bytes());
+    const size_t num_bytes = static_cast<size_t>(shape.bytes(num_blocks * shape.block_size));
     bytes_.assign(num_bytes + kAlignment, 0xff);
     void* data = bytes_.data();
     size_t space = bytes_.size();

@@ -21,6 +21,15 @@ struct Workload {
   int64_t num_rows, context_len, num_tokens;  // of each row
 };
 
+const char* type_name(KvType type) {
+  switch (type) {
+    case KvType::F32: return "f32 ";
+    case KvType::BF16: return "bf16";
+    case KvType::Int8: return "int8";
+    default: return "fp8 ";
+  }
+}
+
 // Attention of 30 layers, each with its own cache, so that keys and values come from memory.
 void bench_workload(const KernelTable& kernels, const Workload& work, int num_threads) {
   Random random(1);
@@ -33,8 +42,7 @@ void bench_workload(const KernelTable& kernels, const Workload& work, int num_th
     const int64_t blocks = work.num_rows * ((length + shape.block_size - 1) / shape.block_size);
     layers.emplace_back(shape, blocks, random);
     const KvLayer& kv = layers.back().kv();
-    const int64_t numbers = blocks * shape.num_kv_heads * 2 * shape.block_size * shape.head_dim;
-    std::memset(kv.data, 0x3c, static_cast<size_t>(numbers * shape.number_bytes()));
+    std::memset(kv.data, 0x3c, static_cast<size_t>(shape.bytes(blocks * shape.block_size)));
   }
   std::vector<BatchRow> rows;
   for (int64_t row = 0; row < work.num_rows; ++row) tables.push_back(layers[0].table(length));
@@ -75,10 +83,9 @@ void bench_workload(const KernelTable& kernels, const Workload& work, int num_th
   }
   const double rows_and_layers = static_cast<double>(work.num_rows * num_layers);
   const double flops = 4.0 * keys * static_cast<double>(width) * rows_and_layers;
-  const int64_t key_bytes = shape.num_kv_heads * shape.head_dim * shape.number_bytes();
-  const double bytes = 2.0 * read * static_cast<double>(key_bytes) * rows_and_layers;
+  const double bytes = read * static_cast<double>(shape.bytes(1)) * rows_and_layers;
   std::printf("  %-7s %d threads  %-22s %s  %8.2f ms  %6.1f GB/s  %6.1f GFLOP/s\n", kernels.name,
-              num_threads, work.name, shape.type == KvType::F32 ? "f32 " : "bf16", seconds * 1e3,
+              num_threads, work.name, type_name(shape.type), seconds * 1e3,
               bytes / seconds * 1e-9, flops / seconds * 1e-9);
   std::fflush(stdout);
 }
@@ -127,7 +134,7 @@ void bench_machine() {
 
 // Workloads whose names contain `filter`.
 void bench_policy(const KernelTable& kernels, const char* filter) {
-  for (const KvType type : {KvType::BF16, KvType::F32}) {
+  for (const KvType type : {KvType::BF16, KvType::F32, KvType::Int8, KvType::Fp8E4M3}) {
     const Shape smollm2{9, 3, 64, type, 32};
     const Shape gemma3{4, 1, 256, type, 32};
     for (const Workload& work : {Workload{"decode 32 x 160", smollm2, 32, 159, 1},

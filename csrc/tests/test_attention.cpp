@@ -53,6 +53,16 @@ Outputs cut_at_random(const KernelTable& kernels, const Shape& shape,
   }
 }
 
+// All keys or values of a sequence.
+std::vector<double> rounded_rows(const Shape& shape, const std::vector<float>& numbers) {
+  std::vector<double> result;
+  for (size_t first = 0; first < numbers.size(); first += static_cast<size_t>(shape.head_dim)) {
+    const std::vector<double> row = rounded(shape.type, &numbers[first], shape.head_dim);
+    result.insert(result.end(), row.begin(), row.end());
+  }
+  return result;
+}
+
 Outputs twin(const Shape& shape, const std::vector<Sequence>& sequences) {
   Outputs outputs;
   const int64_t dim = shape.head_dim, group = shape.num_heads / shape.num_kv_heads;
@@ -60,9 +70,8 @@ Outputs twin(const Shape& shape, const std::vector<Sequence>& sequences) {
     return static_cast<size_t>((key * shape.num_kv_heads + head / group) * dim);
   };
   for (const Sequence& sequence : sequences) {
-    std::vector<double> k, v;
-    for (const float x : sequence.k) k.push_back(rounded(shape.type, x));
-    for (const float x : sequence.v) v.push_back(rounded(shape.type, x));
+    const std::vector<double> k = rounded_rows(shape, sequence.k);
+    const std::vector<double> v = rounded_rows(shape, sequence.v);
     std::vector<float> out;
     for (int64_t token = 0; token < sequence.length; ++token) {
       for (int64_t head = 0; head < shape.num_heads; ++head) {
@@ -135,7 +144,8 @@ Shape random_shape(Random& random) {
   shape.num_kv_heads = random.between(1, 3);
   shape.num_heads = shape.num_kv_heads * random.pick<int64_t>({1, 2, 3, 4, 5, 6, 7, 8, 12});
   shape.head_dim = random.pick<int64_t>({1, 5, 8, 16, 20, 24, 32, 40, 64, 64, 80, 100, 128});
-  shape.type = random.pick<KvType>({KvType::F32, KvType::F16, KvType::BF16});
+  shape.type = random.pick(kKvTypes);
+  if (shape.type == KvType::Int4) shape.head_dim += shape.head_dim % 2;
   shape.block_size = random.pick<int64_t>({8, 16, 24, 32, 40, 64, 256});
   shape.window = random.pick<int64_t>({0, 0, 1, 7, 64, 300});
   shape.soft_cap = random.pick<float>({0.0f, 0.0f, 2.0f});
@@ -166,7 +176,7 @@ void check_random_shapes(const KernelTable& kernels, int count) {
 
 void check_chosen_shapes(const KernelTable& kernels) {
   Random random(2);
-  for (const KvType type : {KvType::F32, KvType::F16, KvType::BF16}) {
+  for (const KvType type : kKvTypes) {
     check_shape(kernels, {9, 3, 64, type, 32}, {700, 17}, random);        // SmolLM2
     check_shape(kernels, {4, 1, 256, type, 16, 100}, {300}, random);      // Gemma 3
     check_shape(kernels, {2, 1, 512, type, 32}, {40}, random);
@@ -179,7 +189,8 @@ void check_chosen_shapes(const KernelTable& kernels) {
 void check_split(const KernelTable& kernels) {
   Random random(3);
   for (const int64_t window : {0, 700}) {
-    const Shape shape{6, 3, 16, KvType::BF16, 32, window};
+    const KvType type = window == 0 ? KvType::BF16 : KvType::Int8;
+    const Shape shape{6, 3, 16, type, 32, window};
     const std::vector<Sequence> sequences{Sequence(shape, 1400, random),
                                           Sequence(shape, 30, random)};
     const Outputs whole = whole_and_alone(kernels, shape, sequences, random);
@@ -289,7 +300,7 @@ void check_plan() {
 // What later tokens hold, NaN or infinity, must not reach earlier ones of the same tile.
 void check_causality(const KernelTable& kernels) {
   Random random(4);
-  for (const KvType type : {KvType::F32, KvType::F16, KvType::BF16}) {
+  for (const KvType type : kKvTypes) {
     const Shape shape{4, 2, 16, type, 16};
     const std::vector<Sequence> sequences{Sequence(shape, 50, random)};
     std::vector<Sequence> broken = sequences;

@@ -2,7 +2,7 @@
 
 Everything wrong with an argument raises ValueError. A `Buffer` is any object with the buffer
 protocol that is contiguous; its elements are float32 unless stated otherwise. Types are the numbers
-of `weights.checkpoint.WeightType`.
+of `weights.checkpoint.WeightType`, those of KV pools `ops.kv_types.KvType`.
 """
 
 from collections.abc import Sequence

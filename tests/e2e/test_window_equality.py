@@ -1,13 +1,14 @@
 """The equality test on tiny models, where every way to compute an answer can be tried.
 
 Two models: one that sees everything, and Gemma 3 with windows of 9 tokens, whose layers form seven
-KV groups. Alone = batched = chunked = cached = partly cached = preempted = swapped = forked =
+KV groups; every type of keys and values with one of them. Alone = batched = chunked = cached = partly cached = preempted = swapped = forked =
 restored from disk after a restart = displaced by a better priority.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,14 @@ from octavo.outputs import CompletionOutput
 from tests.support.data import gemma3_path
 from tests.support.tiny_models import VOCAB_SIZE, make_oracle, save_folder
 
-MODELS = ("llama", "gemma3")
+MODELS = {  # kind of model, type of keys and values
+    "llama": ("llama", "auto"),
+    "gemma3": ("gemma3", "auto"),
+    "int8": ("gemma3", "int8"),
+    "fp8_e4m3": ("gemma3", "fp8_e4m3"),
+    "fp8_e5m2": ("llama", "fp8_e5m2"),
+    "int4": ("llama", "int4"),
+}
 NEW_TOKENS = 30
 BLOCK_SIZE = 8
 Answer = list[tuple[int, float]]
@@ -50,14 +58,23 @@ def prompts() -> list[list[int]]:
     return made
 
 
-def make(folder: Path, **options: Any) -> LLM:
+@dataclass(frozen=True)
+class Model:
+    """A model with random weights, and the type in which its keys and values are stored."""
+
+    path: Path
+    kv_cache_dtype: str = "auto"
+
+
+def make(model: Model, **options: Any) -> LLM:
     defaults: dict[str, Any] = {
+        "kv_cache_dtype": model.kv_cache_dtype,
         "block_size": BLOCK_SIZE,
         "max_model_len": 200,
         "num_gpu_blocks_override": 1500,
         "threads": 1,
     }
-    return LLM(model=str(folder), **(defaults | options))
+    return LLM(model=str(model.path), **(defaults | options))
 
 
 def answers(
@@ -82,17 +99,17 @@ def stats(llm: LLM) -> EngineStats:
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model with random weights."""
-    path = tmp_path_factory.mktemp("model") / str(request.param)
-    save_folder(make_oracle(request.param), request.param, path)
-    return path
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    kind, kv_cache_dtype = MODELS[request.param]
+    path = tmp_path_factory.mktemp("model") / kind
+    save_folder(make_oracle(kind), kind, path)
+    return Model(path, kv_cache_dtype)
 
 
 @pytest.fixture(scope="module")
-def alone(folder: Path) -> Iterator[dict[str, list[Answer]]]:
+def alone(model: Model) -> Iterator[dict[str, list[Answer]]]:
     """Each prompt by itself, without a prefix cache: what the others are compared with."""
-    with make(folder, enable_prefix_caching=False) as llm:
+    with make(model, enable_prefix_caching=False) as llm:
         yield {
             name: [answers(llm, params, [prompt])[0] for prompt in prompts()]
             for name, params in PARAMS.items()
@@ -105,9 +122,9 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def pool_for_a_third(folder: Path) -> int:
+def pool_for_a_third(model: Model) -> int:
     """Blocks for a third of what all prompts hold at their ends, and for the longest."""
-    with make(folder) as llm:
+    with make(model) as llm:
         plan = llm.llm_engine.engine.memory_plan.kv
     held = [plan.num_blocks_for(len(prompt) + NEW_TOKENS) for prompt in prompts()]
     return max(sum(held) // 3, plan.num_blocks_for(200))
@@ -115,18 +132,18 @@ def pool_for_a_third(folder: Path) -> int:
 
 @pytest.mark.parametrize("budget", [512, 16])
 def test_batches_and_chunks_change_nothing(
-    folder: Path, alone: dict[str, list[Answer]], name: str, budget: int
+    model: Model, alone: dict[str, list[Answer]], name: str, budget: int
 ) -> None:
     """A budget of 16 tokens cuts nearly every prompt, beside running decodes."""
-    with make(folder, enable_prefix_caching=False, max_num_batched_tokens=budget) as llm:
+    with make(model, enable_prefix_caching=False, max_num_batched_tokens=budget) as llm:
         assert answers(llm, PARAMS[name]) == alone[name]
 
 
 def test_a_warm_cache_changes_nothing(
-    folder: Path, alone: dict[str, list[Answer]], name: str
+    model: Model, alone: dict[str, list[Answer]], name: str
 ) -> None:
     """The second run finds the blocks of the first."""
-    with make(folder) as llm:
+    with make(model) as llm:
         assert answers(llm, PARAMS[name]) == alone[name]
         before = stats(llm).prefix_hit_tokens
         assert answers(llm, PARAMS[name]) == alone[name]
@@ -134,10 +151,10 @@ def test_a_warm_cache_changes_nothing(
 
 
 def test_a_block_that_is_found_in_part_changes_nothing(
-    folder: Path, alone: dict[str, list[Answer]], name: str
+    model: Model, alone: dict[str, list[Answer]], name: str
 ) -> None:
     """One prompt after the other: each parts from the one before inside a block."""
-    with make(folder) as llm:
+    with make(model) as llm:
         found = [answers(llm, PARAMS[name], [prompt])[0] for prompt in prompts()]
         now = stats(llm)
 
@@ -148,12 +165,12 @@ def test_a_block_that_is_found_in_part_changes_nothing(
 
 @pytest.mark.parametrize("mode", ["recompute", "swap"])
 def test_preemption_changes_nothing(
-    folder: Path, alone: dict[str, list[Answer]], name: str, mode: str
+    model: Model, alone: dict[str, list[Answer]], name: str, mode: str
 ) -> None:
     """A pool for a third of the batch; victims compute again, or come back from host slots."""
-    pool = pool_for_a_third(folder)
+    pool = pool_for_a_third(model)
     options: dict[str, Any] = {"preemption_mode": mode, "swap_space": 0.01}
-    with make(folder, num_gpu_blocks_override=pool, **options) as llm:
+    with make(model, num_gpu_blocks_override=pool, **options) as llm:
         assert answers(llm, PARAMS[name]) == alone[name]
         now = stats(llm)
 
@@ -163,11 +180,11 @@ def test_preemption_changes_nothing(
 
 
 def test_a_better_request_displaces_without_changing_anything(
-    folder: Path, alone: dict[str, list[Answer]], name: str
+    model: Model, alone: dict[str, list[Answer]], name: str
 ) -> None:
     """The later half is better and arrives while the first half fills the pool."""
-    pool = pool_for_a_third(folder)
-    with make(folder, num_gpu_blocks_override=pool, scheduling_policy="priority") as llm:
+    pool = pool_for_a_third(model)
+    with make(model, num_gpu_blocks_override=pool, scheduling_policy="priority") as llm:
         engine, found = llm.llm_engine, {}
         for number, prompt in enumerate(prompts()):
             if number == 6:
@@ -189,9 +206,9 @@ def test_a_better_request_displaces_without_changing_anything(
 
 
 @pytest.mark.parametrize("caching", [True, False])
-def test_forks_answer_what_requests_of_their_own_answer(folder: Path, caching: bool) -> None:
+def test_forks_answer_what_requests_of_their_own_answer(model: Model, caching: bool) -> None:
     """Choice i of n has the seed plus i."""
-    with make(folder, enable_prefix_caching=False) as llm:
+    with make(model, enable_prefix_caching=False) as llm:
         expected = []
         for choice in range(4):
             params = PARAMS["sampled"].clone()
@@ -199,7 +216,7 @@ def test_forks_answer_what_requests_of_their_own_answer(folder: Path, caching: b
             expected.append(answers(llm, params))
     several = PARAMS["sampled"].clone()
     several.n = 4
-    with make(folder, enable_prefix_caching=caching) as llm:
+    with make(model, enable_prefix_caching=caching) as llm:
         given = [{"prompt_token_ids": prompt} for prompt in prompts()]
         outputs = llm.generate(given, several, use_tqdm=False)
         now = stats(llm)
@@ -212,14 +229,14 @@ def test_forks_answer_what_requests_of_their_own_answer(folder: Path, caching: b
 
 
 def test_blocks_restored_from_disk_change_nothing(
-    folder: Path, alone: dict[str, list[Answer]], name: str, tmp_path: Path
+    model: Model, alone: dict[str, list[Answer]], name: str, tmp_path: Path
 ) -> None:
     """A small pool writes what it evicts; the next start finds it, however small its pool is."""
-    pool = pool_for_a_third(folder)
+    pool = pool_for_a_third(model)
     options: dict[str, Any] = {"kv_offload_dir": str(tmp_path), "num_gpu_blocks_override": pool}
-    with make(folder, **options) as llm:
+    with make(model, **options) as llm:
         assert answers(llm, PARAMS[name]) == alone[name]
-    with make(folder, **options) as llm:
+    with make(model, **options) as llm:
         assert answers(llm, PARAMS[name]) == alone[name]
         now = stats(llm)
 
@@ -234,12 +251,12 @@ def test_the_real_gemma_3_answers_the_same_beyond_its_window() -> None:
     story = [(7919 * i * i + 31 * i) % 200_000 + 100 for i in range(700)]
     long = [story, [*story[:690], *story[:10]]]
     sizes: dict[str, Any] = {"max_model_len": 768, "block_size": 32, "threads": None}
-    with make(gemma3_path(), enable_prefix_caching=False, **sizes) as llm:
+    with make(Model(gemma3_path()), enable_prefix_caching=False, **sizes) as llm:
         plan = llm.llm_engine.engine.memory_plan.kv
         alone = [answers(llm, params, [prompt])[0] for prompt in long]
     pool = plan.num_blocks_for(768) + 10  # not enough for both
     options = {"num_gpu_blocks_override": pool, "max_num_batched_tokens": 96}
-    with make(gemma3_path(), **sizes | options) as llm:
+    with make(Model(gemma3_path()), **sizes | options) as llm:
         found = answers(llm, params, long)
         again = [answers(llm, params, [prompt])[0] for prompt in long]
         hits = stats(llm).prefix_hit_tokens

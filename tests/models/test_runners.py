@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from octavo.contracts.step import SamplingSpec
+from octavo.ops.kv_types import KV_TYPES
 from octavo.runner.base import Runner
 from tests.models.conftest import BACKENDS, TinyModel, TinyModels
 from tests.support.step_driver import (
@@ -189,7 +190,7 @@ def test_matrices_are_rounded_to_the_wanted_type(backend: str, tiny_models: Tiny
     assert (model.logprobs - ours).abs().max() > LARGEST_DIFFERENCE
 
 
-@pytest.mark.parametrize("kv_cache_dtype", ["auto", "float32", "float16"])
+@pytest.mark.parametrize("kv_cache_dtype", KV_TYPES)
 def test_both_runners_ask_for_the_same_memory_per_block(
     kv_cache_dtype: str, tiny_models: TinyModels
 ) -> None:
@@ -198,8 +199,8 @@ def test_both_runners_ask_for_the_same_memory_per_block(
     facts, sizes = model.checkpoint.facts, RunnerSizes(kv_cache_dtype=kv_cache_dtype)
     runners: list[Runner] = [drive(name, model, sizes).runner for name in BACKENDS]
 
-    numbers = 2 * facts.num_kv_heads * facts.head_dim * sizes.block_size
-    size = 4 if kv_cache_dtype == "float32" else 2
-    assert [size * numbers] * 2 == [runner.needs.bytes_per_block for runner in runners]
+    head_bytes = KV_TYPES[kv_cache_dtype].row_bytes(facts.head_dim)
+    expected = 2 * facts.num_kv_heads * head_bytes * sizes.block_size
+    assert [expected] * 2 == [runner.needs.bytes_per_block for runner in runners]
     assert all(runner.needs.weights_bytes > 0 for runner in runners)
     assert all(runner.needs.workspace_bytes > 0 for runner in runners)

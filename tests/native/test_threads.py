@@ -1,10 +1,8 @@
-"""The thread pool, by its own check program and from Python."""
+"""The thread pool from Python; its own check program is run by test_check_programs.py."""
 
 from __future__ import annotations
 
 import multiprocessing
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,22 +16,6 @@ from tests.native.test_session import PROMPT, SIZES, start, whole_prompt
 from tests.support.step_driver import StepDriver, generate
 
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
-
-
-def test_the_check_program_of_the_thread_pool_passes(tmp_path: Path) -> None:
-    """Barriers, exceptions, several pools and callers, denormals, fork."""
-    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
-    assert compiler is not None, "the extension cannot have been built without a compiler"
-    program = tmp_path / "test_threads"
-    sources = [CSRC / "tests/test_threads.cpp", CSRC / "threads.cpp"]
-    subprocess.run(
-        [compiler, "-std=c++17", "-O1", "-pthread", *map(str, sources), "-o", str(program)],
-        check=True,
-    )
-
-    outcome = subprocess.run([program], capture_output=True, text=True, timeout=120, check=False)
-
-    assert 0 == outcome.returncode, outcome.stdout
 
 
 def test_a_forked_child_gets_an_error_instead_of_waiting_for_ever() -> None:

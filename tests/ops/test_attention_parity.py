@@ -13,9 +13,9 @@ from torch import Tensor
 
 from octavo import _native
 from octavo.ops.batch import BatchRow, StepBatch
+from octavo.ops.kv_types import KvType
 from octavo.ops.ops import AttentionSpec
-from octavo.weights.checkpoint import WeightType
-from tests.support.op_twins import KV_DTYPES, OpTwins
+from tests.support.op_twins import OpTwins
 
 ISAS = _native.available_isas()
 
@@ -65,7 +65,7 @@ def random_qkv(spec: AttentionSpec, num_tokens: int, seed: int) -> list[Tensor]:
 
 
 def assert_parity(
-    isa: str, spec: AttentionSpec, steps: Sequence[Sequence[int]], kv_type: WeightType, block: int
+    isa: str, spec: AttentionSpec, steps: Sequence[Sequence[int]], kv_type: KvType, block: int
 ) -> None:
     twins = OpTwins(
         isa=isa,
@@ -85,11 +85,11 @@ MIXED_STEPS = [(9, 1, 30), (1, 17, 0), (1, 1, 5), (8, 1, 1), (0, 1, 1)]
 HEADS = [(1, 1), (4, 4), (4, 2), (9, 3), (6, 1)]
 
 
-@pytest.mark.parametrize("kv_type", KV_DTYPES)
+@pytest.mark.parametrize("kv_type", KvType)
 @pytest.mark.parametrize(("num_heads", "num_kv_heads"), HEADS)
 @pytest.mark.parametrize("head_dim", [8, 24, 64])
 def test_mixed_batches_of_prefill_and_decode(
-    isa: str, head_dim: int, num_heads: int, num_kv_heads: int, kv_type: WeightType
+    isa: str, head_dim: int, num_heads: int, num_kv_heads: int, kv_type: KvType
 ) -> None:
     """Rows at any offset within a block, in every grouping of heads and every KV type."""
     spec = AttentionSpec(0, num_heads, num_kv_heads, head_dim, head_dim**-0.5)
@@ -104,7 +104,7 @@ def test_windows_and_soft_caps_over_every_block_size(
 ) -> None:
     """Windows shorter than a block, of a block, over blocks, and longer than the sequence."""
     spec = AttentionSpec(0, 4, 2, 16, 0.3, window, soft_cap)
-    assert_parity(isa, spec, MIXED_STEPS, WeightType.BF16, block)
+    assert_parity(isa, spec, MIXED_STEPS, KvType.BF16, block)
 
 
 @pytest.mark.parametrize("window", [None, 96])
@@ -112,16 +112,35 @@ def test_windows_and_soft_caps_over_every_block_size(
 def test_long_sequences_and_unusual_head_sizes(isa: str, head_dim: int, window: int | None) -> None:
     """Enough keys that the work of one sequence is divided, with heads wide and odd."""
     spec = AttentionSpec(0, 4, 1, head_dim, head_dim**-0.5, window)
-    assert_parity(isa, spec, [(300, 7), (1, 1), (33, 2), (1, 250), (1, 1)], WeightType.F16, 32)
+    assert_parity(isa, spec, [(300, 7), (1, 1), (33, 2), (1, 250), (1, 1)], KvType.F16, 32)
 
 
 def test_scores_far_from_zero_do_not_overflow(isa: str) -> None:
     """The softmax subtracts the largest score first, also over keys that come in several pieces."""
     spec = AttentionSpec(0, 2, 1, 16, 40.0)
-    assert_parity(isa, spec, [(150,), (1,), (20,)], WeightType.F32, 8)
+    assert_parity(isa, spec, [(150,), (1,), (20,)], KvType.F32, 8)
 
 
-def test_bits_do_not_depend_on_batch_chunks_or_threads(isa: str) -> None:
+@pytest.mark.parametrize("kv_type", KvType)
+@pytest.mark.parametrize("size", [0.0, 1e-30, 1e-6, 3e-3, 20.0, 500.0, 7e4])
+def test_keys_and_values_of_any_size_are_rounded_as_defined(
+    isa: str, size: float, kv_type: KvType
+) -> None:
+    """Zeros, numbers below the smallest, and numbers beyond the largest of 8-bit floats."""
+    if kv_type is KvType.F16 and size > 1e4:
+        pytest.skip("float16 becomes infinite")
+    spec = AttentionSpec(0, 2, 1, 24, 1e-3 / max(size, 1.0))
+    q, k, v = random_qkv(spec, 40, seed=7)
+    k, v = size * k, size * v
+    k[3], v[5] = -k[3].abs(), v[5].abs()  # the farthest number is of one sign
+    twins = OpTwins(isa=isa, head_dim=24, kv_type=kv_type)
+    batch = Sequences.make(1, 8, 40).step([40])
+
+    twins.assert_close(attend(spec), batch, q, k, v, rtol=2e-5, atol=1e-6 * size)
+
+
+@pytest.mark.parametrize("kv_type", KvType)
+def test_bits_do_not_depend_on_batch_chunks_or_threads(isa: str, kv_type: KvType) -> None:
     """A sequence alone in one piece, in chunks, among others, on one thread or three."""
     spec = AttentionSpec(0, 4, 2, 32, 0.2, 90)
     q, k, v = random_qkv(spec, 140, seed=1)
@@ -129,7 +148,7 @@ def test_bits_do_not_depend_on_batch_chunks_or_threads(isa: str) -> None:
 
     def outputs(steps: list[tuple[int, int]], num_threads: int) -> Tensor:
         twins = OpTwins(
-            isa=isa, num_threads=num_threads, num_kv_heads=2, head_dim=32, kv_type=WeightType.BF16
+            isa=isa, num_threads=num_threads, num_kv_heads=2, head_dim=32, kv_type=kv_type
         )
         sequences = Sequences.make(2, 8, 140)
         parts: list[Tensor] = []

@@ -13,9 +13,11 @@ from torch.nn import functional
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from octavo.backends.torch.kv_cache import TorchKvCache
+from octavo.backends.torch.kv_codec import decode, encode
 from octavo.backends.torch.reference import TorchOps
 from octavo.backends.torch.weights import LinearHandle, Stack
 from octavo.ops.batch import BatchRow, StepBatch
+from octavo.ops.kv_types import KvType
 from octavo.ops.ops import AttentionSpec
 from octavo.ops.rope import RopeTable
 from octavo.ops.weights import Embedding, Linear, Vector
@@ -26,14 +28,14 @@ TABLE = Stack(("table.weight",))
 BIAS = Stack(("table.bias",))
 
 
-def make_cache(dtype: torch.dtype = torch.float32, *, num_kv_heads: int = 2) -> TorchKvCache:
+def make_cache(type: KvType = KvType.F32, *, num_kv_heads: int = 2) -> TorchKvCache:
     return TorchKvCache(
         groups=[[0]],
         num_blocks=16,
         block_size=BLOCK_SIZE,
         num_kv_heads=num_kv_heads,
         head_dim=8,
-        dtype=dtype,
+        type=type,
         device=CPU,
     )
 
@@ -122,18 +124,19 @@ def test_a_row_reads_what_another_row_of_the_same_step_writes_into_a_shared_bloc
     torch.testing.assert_close(expected.float(), out[:1], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("type", [type for type in KvType if type is not KvType.F32])
 def test_keys_and_values_are_rounded_to_the_type_of_the_cache_before_anyone_reads_them(
-    dtype: torch.dtype,
+    type: KvType,
 ) -> None:
     """Also those of this very step, so that a prompt in one piece equals one in chunks."""
     generator = torch.Generator().manual_seed(3)
     q, k, v = torch.randn(3, 6, 16, generator=generator)
     spec = AttentionSpec(0, 2, 2, 8, 0.3)
 
-    rounded = make_ops(one_row(6)).attention(q, k.to(dtype).float(), v.to(dtype).float(), spec)
+    by_head = [decode(encode(x.reshape(6, 2, 8), type), type).flatten(1) for x in (k, v)]
+    rounded = make_ops(one_row(6)).attention(q, *by_head, spec)
 
-    assert torch.equal(rounded, make_ops(one_row(6), make_cache(dtype)).attention(q, k, v, spec))
+    assert torch.equal(rounded, make_ops(one_row(6), make_cache(type)).attention(q, k, v, spec))
     assert not torch.equal(rounded, make_ops(one_row(6)).attention(q, k, v, spec))
 
 

@@ -16,15 +16,11 @@ from octavo.backends.torch.kv_cache import TorchKvCache
 from octavo.backends.torch.reference import TorchOps
 from octavo.backends.torch.weights import TorchWeights
 from octavo.ops.batch import BatchRow, StepBatch
+from octavo.ops.kv_types import KvType
 from octavo.ops.weights import Weights
-from octavo.weights.checkpoint import TensorView, WeightType
+from octavo.weights.checkpoint import TensorView
 
 CPU = torch.device("cpu")
-KV_DTYPES = {
-    WeightType.F32: torch.float32,
-    WeightType.F16: torch.float16,
-    WeightType.BF16: torch.bfloat16,
-}
 
 AskWeights = Callable[[Weights], Any]  # asks for weights, gives handles
 RunOp = Callable[..., Any]  # (ops, handles, *inputs) -> a result of that back end
@@ -43,7 +39,7 @@ class OpTwins:
         num_kv_heads: int = 1,
         head_dim: int = 8,
         block_size: int = 8,
-        kv_type: WeightType = WeightType.F32,
+        kv_type: KvType = KvType.F32,
         int8_activations: bool = False,
     ) -> None:
         num_blocks = 64
@@ -56,7 +52,7 @@ class OpTwins:
             block_size=block_size,
             num_kv_heads=num_kv_heads,
             head_dim=head_dim,
-            dtype=KV_DTYPES[kv_type],
+            type=kv_type,
             device=CPU,
         )
         threads = _native.ThreadPool(num_threads, pin=False)

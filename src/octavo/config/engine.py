@@ -10,9 +10,13 @@ from dataclasses import dataclass, field
 
 from octavo.config.field import check_options, option
 from octavo.config.kv_events import parse_kv_events
+from octavo.errors import ConfigError
 
 ACTIVATION_DTYPES = ("auto", "float32", "int8")
-KV_DTYPES = ("auto", "bfloat16", "float16", "float32")
+KV_DTYPES = (
+    *("auto", "bfloat16", "float16", "float32", "int8", "fp8", "fp8_e4m3", "fp8_e5m2", "int4"),
+    *("int8_per_token_head", "int4_per_token_head"),  # vLLM's names of int8 and int4
+)
 WEIGHT_DTYPES = ("auto", "float32", "bfloat16", "float16")
 POLICIES = ("fcfs", "priority", "fair")
 PREEMPTION_MODES = ("recompute", "swap", "auto")
@@ -63,7 +67,14 @@ class CacheConfig:
 
     block_size: int = option(32, "Tokens in a KV block, a multiple of 8.", at_least=8, at_most=256)
     kv_cache_dtype: str = option(
-        "auto", "Type of stored keys and values; auto is bfloat16.", choices=KV_DTYPES
+        "auto",
+        "Type of stored keys and values; auto is bfloat16, fp8 is fp8_e4m3.",
+        choices=KV_DTYPES,
+    )
+    calculate_kv_scales: bool = option(
+        False,
+        "As in vLLM: find the scales of stored keys and values from data. int8 and int4 always do; "
+        "fp8 cannot.",
     )
     gpu_memory_utilization: float = option(
         0.5,
@@ -98,6 +109,12 @@ class CacheConfig:
     def __post_init__(self) -> None:
         check_options(self)
         parse_kv_events(self.kv_events_config)
+        if self.calculate_kv_scales and self.kv_cache_dtype.startswith("fp8"):
+            raise ConfigError(
+                f"--calculate-kv-scales does not go with --kv-cache-dtype {self.kv_cache_dtype}: "
+                "scales from the first batch would make answers depend on it; use "
+                "--kv-cache-dtype int8, which has a scale for each token and head"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

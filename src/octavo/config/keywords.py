@@ -72,6 +72,7 @@ class EngineOptions(TypedDict, total=False):
     threads: int | None
     block_size: int
     kv_cache_dtype: str
+    calculate_kv_scales: bool
     gpu_memory_utilization: float
     kv_cache_memory_bytes: int | None
     num_gpu_blocks_override: int | None

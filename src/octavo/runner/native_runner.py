@@ -28,6 +28,7 @@ from octavo.foundation.machine import cpu_count
 from octavo.models.kv_fingerprint import kv_fingerprint
 from octavo.models.kv_groups import kv_groups
 from octavo.models.registry import model_class
+from octavo.ops.kv_types import KV_TYPES
 from octavo.weights.checkpoint import Checkpoint, TensorView, WeightType
 
 logger = logging.getLogger(__name__)
@@ -37,7 +38,6 @@ _FLOAT_TYPES = {
     "bfloat16": WeightType.BF16,
     "float16": WeightType.F16,
 }
-_AUTO_KV_TYPE = WeightType.BF16
 # Logits are made for so many rows at a time: enough to run the output matrix at full speed, few
 # enough that prompt logprobs of a long prompt do not need a gigabyte.
 _LOGIT_ROWS = 64
@@ -58,7 +58,7 @@ class NativeRunner:
         self._facts = checkpoint.facts
         self._scheduler = config.scheduler
         self._block_size = config.cache.block_size
-        self._kv_type = _FLOAT_TYPES.get(config.cache.kv_cache_dtype, _AUTO_KV_TYPE)
+        self._kv_type = KV_TYPES[config.cache.kv_cache_dtype]
         self._num_threads = config.model.threads or cpu_count()
         self._kernels = _chosen_kernels()
         self._float_type = config.model.dtype

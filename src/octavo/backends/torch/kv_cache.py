@@ -11,13 +11,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from octavo.backends.torch.kv_codec import decode, encode
 from octavo.ops.batch import BatchRow
+from octavo.ops.kv_types import KvType
 
 
 class TorchKvCache:
-    """One tensor per lane, [keys and values, num_blocks, block_size, num_kv_heads, head_dim].
+    """One tensor per lane, [keys and values, num_blocks, block_size, num_kv_heads, row bytes].
 
-    Layer i of a group lies in lane i. Numbers are rounded to `dtype` when they are stored and come
+    Layer i of a group lies in lane i. Numbers are rounded to `type` when they are stored and come
     back as float32. Host slots are in the memory of the CPU.
     """
 
@@ -29,7 +31,7 @@ class TorchKvCache:
         block_size: int,
         num_kv_heads: int,
         head_dim: int,
-        dtype: torch.dtype,
+        type: KvType,
         device: torch.device,
         num_host_slots: int = 0,
     ) -> None:
@@ -40,10 +42,13 @@ class TorchKvCache:
             for lane, layer in enumerate(layers)
         }
         num_lanes = 1 + max(lane for _, lane in self._places.values())
-        shape = (2, num_blocks, block_size, num_kv_heads, head_dim)
-        self._lanes = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(num_lanes)]
-        slots = (num_host_slots, num_lanes, 2, block_size, num_kv_heads, head_dim)
-        self._host = torch.zeros(slots, dtype=dtype)
+        self._type = type
+        row = (block_size, num_kv_heads, type.row_bytes(head_dim))
+        self._lanes = [
+            torch.zeros(2, num_blocks, *row, dtype=torch.uint8, device=device)
+            for _ in range(num_lanes)
+        ]
+        self._host = torch.zeros(num_host_slots, num_lanes, 2, *row, dtype=torch.uint8)
 
     def group_of(self, layer: int) -> int:
         """The KV group of a layer, whose block tables lead to its entries."""
@@ -53,14 +58,15 @@ class TorchKvCache:
         """Store the new tokens of a row; keys, values: [num_tokens, num_kv_heads, head_dim]."""
         blocks, offsets = self._slots(row, row.context_len, row.context_len + row.num_tokens)
         stored = self._lane(layer)
-        stored[0, blocks, offsets] = keys.to(stored.dtype)
-        stored[1, blocks, offsets] = values.to(stored.dtype)
+        stored[0, blocks, offsets] = encode(keys, self._type)
+        stored[1, blocks, offsets] = encode(values, self._type)
 
     def read(self, layer: int, row: BatchRow, first: int, end: int) -> tuple[Tensor, Tensor]:
         """Keys and values of tokens [first, end): [end - first, num_kv_heads, head_dim] each."""
         blocks, offsets = self._slots(row, first, end)
         stored = self._lane(layer)
-        return stored[0, blocks, offsets].float(), stored[1, blocks, offsets].float()
+        keys, values = stored[:, blocks, offsets]
+        return decode(keys, self._type), decode(values, self._type)
 
     def copy_blocks(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Copy whole blocks in all lanes, one pair after the other."""
@@ -82,7 +88,7 @@ class TorchKvCache:
 
     def host_slot(self, slot: int) -> memoryview:
         """The bytes of a host slot."""
-        slot_bytes: memoryview = self._host[slot].flatten().view(torch.uint8).numpy().data
+        slot_bytes: memoryview = self._host[slot].flatten().numpy().data
         return slot_bytes
 
     def _lane(self, layer: int) -> Tensor:

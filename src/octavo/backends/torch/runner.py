@@ -29,12 +29,12 @@ from octavo.models.kv_fingerprint import kv_fingerprint
 from octavo.models.kv_groups import kv_groups
 from octavo.models.registry import model_class
 from octavo.ops.batch import BatchRow, StepBatch
+from octavo.ops.kv_types import KV_TYPES
 from octavo.weights.checkpoint import Checkpoint
 
 logger = logging.getLogger(__name__)
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_KV_DTYPES = {**_DTYPES, "auto": torch.bfloat16}
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class TorchRunner:
         self._config = config
         self._facts = checkpoint.facts
         self._device = torch.device(device)
-        self._kv_dtype = _KV_DTYPES[config.cache.kv_cache_dtype]
+        self._kv_type = KV_TYPES[config.cache.kv_cache_dtype]
         self._int8 = config.model.activation_dtype == "int8"
         self._weights = TorchWeights(
             checkpoint.tensors, _DTYPES.get(config.model.dtype), int8_activations=self._int8
@@ -108,12 +108,12 @@ class TorchRunner:
     def needs(self) -> MemoryNeeds:
         """See `Runner`."""
         facts, cache = self._facts, self._config.cache
-        kv_width = 2 * facts.num_kv_heads * facts.head_dim
+        token_bytes = 2 * facts.num_kv_heads * self._kv_type.row_bytes(facts.head_dim)
         num_lanes = max(len(group.layers) for group in self._kv_groups)
         return MemoryNeeds(
             weights_bytes=self._weights.num_bytes,
             workspace_bytes=self._workspace_bytes(),
-            bytes_per_block=num_lanes * cache.block_size * kv_width * self._kv_dtype.itemsize,
+            bytes_per_block=num_lanes * cache.block_size * token_bytes,
             kv_groups=self._kv_groups,
         )
 
@@ -131,7 +131,7 @@ class TorchRunner:
                 block_size=plan.kv.block_size,
                 num_kv_heads=facts.num_kv_heads,
                 head_dim=facts.head_dim,
-                dtype=self._kv_dtype,
+                type=self._kv_type,
                 device=self._device,
                 num_host_slots=plan.kv.num_host_slots,
             ),
@@ -140,7 +140,7 @@ class TorchRunner:
             facts,
             max_model_len=plan.max_model_len,
             block_size=plan.kv.block_size,
-            kv_type=str(self._kv_dtype),
+            kv_type=self._kv_type.name,
             groups=self._kv_groups,
             arithmetic=f"torch {torch.__version__} {self._device} {self._config.model.dtype}",
         )
@@ -183,11 +183,10 @@ class TorchRunner:
 
     def describe(self) -> str:
         """See `Runner`."""
-        kv_type = str(self._kv_dtype).removeprefix("torch.")
         activations = "int8" if self._int8 else "float32"
         return (
             f"PyTorch reference on {self._device}, weights float32, activations {activations}, "
-            f"KV cache {kv_type}"
+            f"KV cache {self._kv_type.name}"
         )
 
     def close(self) -> None:

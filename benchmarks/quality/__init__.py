@@ -1,0 +1,1 @@
+"""What types of stored numbers cost in quality: perplexity over a fixed text."""

@@ -1,0 +1,56 @@
+"""How keys and values are stored: the types, their names, and the bytes that they take.
+
+`int8` and `int4` keep a float16 scale for each token and head, found when the token is written:
+max |x| / 127, or the number of largest magnitude / -8, and the nearest integers of x / scale. The
+8-bit floats are those of OCP ("OCP 8-bit Floating Point Specification", 2023) without a scale;
+numbers too large for them become the largest one.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class KvType(IntEnum):
+    """Values are GGML's type numbers where it has them."""
+
+    F32 = 0
+    F16 = 1
+    INT8 = 24
+    BF16 = 30
+    FP8_E4M3 = 200
+    FP8_E5M2 = 201
+    INT4 = 202
+
+    @property
+    def has_scales(self) -> bool:
+        """Whether each token and head has a scale."""
+        return self in (KvType.INT8, KvType.INT4)
+
+    def row_bytes(self, head_dim: int) -> int:
+        """Bytes of one key or value of one head, its scale included."""
+        return head_dim * _BITS[self] // 8 + (2 if self.has_scales else 0)
+
+
+_BITS = {
+    KvType.F32: 32,
+    KvType.F16: 16,
+    KvType.BF16: 16,
+    KvType.INT8: 8,
+    KvType.FP8_E4M3: 8,
+    KvType.FP8_E5M2: 8,
+    KvType.INT4: 4,
+}
+KV_TYPES = {  # by the names that --kv-cache-dtype takes
+    "auto": KvType.BF16,
+    "float32": KvType.F32,
+    "float16": KvType.F16,
+    "bfloat16": KvType.BF16,
+    "int8": KvType.INT8,
+    "int8_per_token_head": KvType.INT8,
+    "fp8": KvType.FP8_E4M3,
+    "fp8_e4m3": KvType.FP8_E4M3,
+    "fp8_e5m2": KvType.FP8_E5M2,
+    "int4": KvType.INT4,
+    "int4_per_token_head": KvType.INT4,
+}
