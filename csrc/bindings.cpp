@@ -187,13 +187,14 @@ void bind_weights(nb::module_& module) {
       .def(
           "fill",
           [](Weights& weights, ThreadPool& threads, int32_t matrix, int32_t source, int32_t type,
-             const nb::object& data, int32_t interleaved_heads) {
+             const nb::object& data, int32_t interleaved_heads, int64_t first_row) {
             const Bytes bytes(data);
             const nb::gil_scoped_release release;
             weights.fill(threads, matrix, source, weight_type(type), bytes.data(), bytes.size(),
-                         interleaved_heads);
+                         interleaved_heads, first_row);
           },
-          "threads"_a, "matrix"_a, "source"_a, "type"_a, "data"_a, "interleaved_heads"_a)
+          "threads"_a, "matrix"_a, "source"_a, "type"_a, "data"_a, "interleaved_heads"_a = 0,
+          "first_row"_a = 0)
       .def(
           "set_bias",
           [](Weights& weights, int32_t matrix, const nb::object& values) {
