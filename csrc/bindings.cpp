@@ -1,4 +1,4 @@
-// The Python module octavo._native: the only file that sees Python.
+// The Python module octavo._native. Only this file and those that it names (text_bindings.cpp) see Python.
 //
 // Converts and checks what comes from Python; everything that takes time runs without the GIL. The
 // signatures are in src/octavo/_native.pyi. std::invalid_argument becomes ValueError,
@@ -20,7 +20,9 @@
 #include "kv_pool.hpp"
 #include "packing.hpp"
 #include "program.hpp"
+#include "python_bytes.hpp"
 #include "session.hpp"
+#include "text_bindings.hpp"
 #include "threads.hpp"
 #include "weights.hpp"
 
@@ -31,31 +33,6 @@ namespace octavo {
 namespace {
 
 using Ints = std::vector<int32_t>;
-
-// The bytes of an object with the buffer protocol, for as long as this lives. Needs the GIL at both ends.
-class Bytes {
- public:
-  explicit Bytes(const nb::object& object, int flags = PyBUF_SIMPLE) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) nb::raise_python_error();
-  }
-  ~Bytes() { PyBuffer_Release(&view_); }
-  Bytes(const Bytes&) = delete;
-  Bytes& operator=(const Bytes&) = delete;
-
-  uint8_t* data() const { return static_cast<uint8_t*>(view_.buf); }
-  int64_t size() const { return view_.len; }
-
-  float* floats(int64_t count) const {
-    if (view_.len != count * static_cast<int64_t>(sizeof(float))) {
-      throw std::invalid_argument("expected " + std::to_string(count) + " float32, got " +
-                                  std::to_string(view_.len) + " bytes");
-    }
-    return static_cast<float*>(view_.buf);
-  }
-
- private:
-  Py_buffer view_;
-};
 
 std::vector<float> copy_floats(const nb::object& buffer) {
   const Bytes bytes(buffer);
@@ -210,13 +187,14 @@ void bind_weights(nb::module_& module) {
       .def(
           "fill",
           [](Weights& weights, ThreadPool& threads, int32_t matrix, int32_t source, int32_t type,
-             const nb::object& data, int32_t interleaved_heads) {
+             const nb::object& data, int32_t interleaved_heads, int64_t first_row) {
             const Bytes bytes(data);
             const nb::gil_scoped_release release;
             weights.fill(threads, matrix, source, weight_type(type), bytes.data(), bytes.size(),
-                         interleaved_heads);
+                         interleaved_heads, first_row);
           },
-          "threads"_a, "matrix"_a, "source"_a, "type"_a, "data"_a, "interleaved_heads"_a)
+          "threads"_a, "matrix"_a, "source"_a, "type"_a, "data"_a, "interleaved_heads"_a = 0,
+          "first_row"_a = 0)
       .def(
           "set_bias",
           [](Weights& weights, int32_t matrix, const nb::object& values) {
@@ -492,4 +470,5 @@ NB_MODULE(_native, module) {
   octavo::bind_sampler(module);
   octavo::bind_row_sampler(module);
   octavo::bind_session(module);
+  octavo::bind_text(module);
 }

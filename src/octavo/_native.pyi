@@ -48,9 +48,14 @@ class Weights:
         source: int,
         type: int,
         data: Buffer,
-        interleaved_heads: int,
+        interleaved_heads: int = 0,
+        first_row: int = 0,
     ) -> None:
-        """Pack one tensor from its bytes in a model file, on all threads, without the GIL."""
+        """Pack a tensor, or rows of it, from its bytes in a model file; on all threads, without GIL.
+
+        A piece begins at a multiple of 8 rows and ends at one or with the tensor. ValueError also
+        for numbers and scales that are not finite.
+        """
 
     def set_bias(self, matrix: int, values: Buffer) -> None: ...
     def add_vector(self, values: Buffer) -> int: ...
@@ -327,3 +332,29 @@ class Session:
         those of them that swaps took.
         Raises ValueError when the plan contradicts the rows; nothing was computed then.
         """
+
+class SentencePiece:
+    """BPE by score over tokens stored as (length u64, UTF-8 bytes) each, which are not copied.
+
+    `kinds` are int32 (`text.gguf_tokenizer.TokenKind`). `unknown` may be -1.
+    """
+
+    def __init__(
+        self,
+        stored: Buffer,
+        kinds: Buffer,
+        scores: Buffer,
+        space: str,
+        adds_space: bool,
+        unknown: int,
+    ) -> None: ...
+    @property
+    def size(self) -> int: ...
+    def encode(self, text: bytes) -> list[int]:
+        """Ids of a text in UTF-8, without the GIL."""
+
+    def token(self, id: int) -> bytes:
+        """Empty for a token without a text."""
+
+    def find(self, token: bytes) -> int:
+        """-1 where there is no such token."""

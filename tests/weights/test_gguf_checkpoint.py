@@ -114,7 +114,7 @@ def test_two_tensors_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_tensor_that_nobody_knows_keeps_its_name(tmp_path: Path) -> None:
-    """The loader lists it as unused."""
+    """The loader refuses it by that name."""
     file = tiny_llama()
     file.tensors.append(TensorBytes("blk.0.mystery.weight", (8,)))
 

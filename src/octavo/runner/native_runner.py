@@ -6,7 +6,6 @@ allocate. A step is one call into C++, which keeps the rows, runs the program an
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,8 +29,6 @@ from octavo.models.kv_groups import kv_groups
 from octavo.models.registry import model_class
 from octavo.ops.kv_types import KV_TYPES
 from octavo.weights.checkpoint import Checkpoint, TensorView, WeightType
-
-logger = logging.getLogger(__name__)
 
 _FLOAT_TYPES = {
     "float32": WeightType.F32,
@@ -67,6 +64,7 @@ class NativeRunner:
         asked_len = config.model.max_model_len or 0
         self._longest = asked_len if asked_len > 0 else self._facts.max_position
         self._draft = self._lay_out(self._longest)  # the same size for every context length
+        self._weights.verify()
         layers = attention_layers(self._draft.placement)
         self._kv_shapes = [(spec.num_kv_heads, spec.head_dim) for spec in layers]
         windows = [spec.window or 0 for spec in layers]
@@ -102,11 +100,6 @@ class NativeRunner:
         # Pinned threads were no faster, and two engines would be pinned to the same cores.
         threads = _native.ThreadPool(self._num_threads, pin=False)
         self._weights.load(threads, lambda share: report("weights", share))
-        unused = self._weights.unused_names
-        if unused:
-            logger.warning(
-                "%d tensors of the model file are not used, such as %s", len(unused), unused[:3]
-            )
         kv = _native.KvPool(
             self._kv_type,
             plan.kv.num_blocks,

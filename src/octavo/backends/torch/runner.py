@@ -6,7 +6,6 @@ are drawn by the same native sampler that the CPU back end uses, so a draw has o
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,8 +30,6 @@ from octavo.models.registry import model_class
 from octavo.ops.batch import BatchRow, StepBatch
 from octavo.ops.kv_types import KV_TYPES
 from octavo.weights.checkpoint import Checkpoint
-
-logger = logging.getLogger(__name__)
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -84,6 +81,7 @@ class TorchRunner:
             checkpoint.tensors, _DTYPES.get(config.model.dtype), int8_activations=self._int8
         )
         self._make_model(self._facts.max_position)  # to learn which tensors it needs
+        self._weights.verify()
         if self._int8 and not self._weights.has_quantised_matrices:
             raise ConfigError(
                 "--activation-dtype int8 needs quantised weights, and this model has none; "
@@ -144,9 +142,6 @@ class TorchRunner:
             groups=self._kv_groups,
             arithmetic=f"torch {torch.__version__} {self._device} {self._config.model.dtype}",
         )
-        unused = self._weights.unused_names
-        if unused:
-            logger.info("%d tensors of the model file are not used: %s", len(unused), unused[:8])
 
     def run(self, plan: StepPlan) -> StepResult:
         """See `Runner`."""
