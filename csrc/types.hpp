@@ -28,7 +28,14 @@ constexpr bool is_quantised(WeightType type) {
 // How keys and values are stored.
 enum class KvType : int32_t { F32 = 0, F16 = 1, BF16 = 30 };
 
-enum class Activation : int32_t { Silu = 0, GeluTanh = 1, Gelu = 2, Relu = 3, SquaredRelu = 4 };
+enum class Activation : int32_t {
+  Silu = 0,
+  GeluTanh = 1,
+  Gelu = 2,
+  Relu = 3,
+  SquaredRelu = 4,
+  Tanh = 5,
+};
 
 // Rows of a weight matrix that are interleaved into one panel; see packing.hpp.
 constexpr int64_t kPanelRows = 8;

@@ -21,6 +21,7 @@ WORDS = {
     "config",
     "contracts",
     "sampling_params",
+    "pooling_params",
     "outputs",
     "prompts",
 }
@@ -32,6 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "foundation": {"errors"},
     "config": {"errors", "foundation"},
     "sampling_params": {"errors"},
+    "pooling_params": {"errors"},
     "contracts": {"errors", "foundation", "config"},
     "outputs": {"errors", "contracts", "sampling_params"},
     "prompts": set(),

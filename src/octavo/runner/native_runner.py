@@ -38,6 +38,13 @@ _FLOAT_TYPES = {
     "float16": WeightType.F16,
 }
 _AUTO_KV_TYPE = WeightType.BF16
+_POOLING = {
+    None: _native.Pooling.NONE,
+    "first": _native.Pooling.FIRST,
+    "last": _native.Pooling.LAST,
+    "mean": _native.Pooling.MEAN,
+    "all": _native.Pooling.ALL,
+}
 # Logits are made for so many rows at a time: enough to run the output matrix at full speed, few
 # enough that prompt logprobs of a long prompt do not need a gigabyte.
 _LOGIT_ROWS = 64
@@ -58,7 +65,8 @@ class NativeRunner:
         self._facts = checkpoint.facts
         self._scheduler = config.scheduler
         self._block_size = config.cache.block_size
-        self._kv_type = _FLOAT_TYPES.get(config.cache.kv_cache_dtype, _AUTO_KV_TYPE)
+        auto_type = _AUTO_KV_TYPE if self._facts.is_causal else WeightType.F32
+        self._kv_type = _FLOAT_TYPES.get(config.cache.kv_cache_dtype, auto_type)
         self._num_threads = config.model.threads or cpu_count()
         self._kernels = _chosen_kernels()
         self._float_type = config.model.dtype
@@ -69,7 +77,7 @@ class NativeRunner:
         self._draft = self._lay_out(self._longest)  # the same size for every context length
         layers = attention_layers(self._draft.placement)
         self._kv_shapes = [(spec.num_kv_heads, spec.head_dim) for spec in layers]
-        windows = [spec.window or 0 for spec in layers]
+        windows = [(spec.window or 0) if spec.is_causal else 0 for spec in layers]
         self._kv_groups = kv_groups(windows, self._kv_shapes, self._longest)
         self._swap_dir = config.cache.swap_dir or ""
         self._host: _native.HostPool | None = None
@@ -125,7 +133,7 @@ class NativeRunner:
     def run(self, plan: StepPlan) -> StepResult:
         """See `Runner`."""
         assert self._session is not None, "allocate() comes before run(), close() after it"
-        sampled, logprobs, prompt_logprobs, errors, seconds, swap_s = self._session.step(
+        sampled, logprobs, prompt_logprobs, pooled, errors, seconds, swap_s = self._session.step(
             plan.freed_rows,
             [_native_row(entry) for entry in plan.new_rows],
             plan.table_rows,
@@ -152,6 +160,8 @@ class NativeRunner:
             result.logprobs = {row: TokenLogprobs(*entry) for row, entry in logprobs}
         for row, entry in prompt_logprobs:
             result.prompt_logprobs.setdefault(row, []).append(TokenLogprobs(*entry))
+        if pooled:
+            result.pooled = dict(pooled)
         if errors:
             result.errors = dict(errors)
         return result
@@ -253,4 +263,6 @@ def _native_row(entry: NewRow) -> _native.NewRow:
         entry.block_ids,
         native_spec(entry.sampling),
         entry.twin_row,
+        _POOLING[entry.pooling],
+        entry.second_segment,
     )

@@ -13,7 +13,7 @@ from octavo.contracts.step import StepPlan, StepResult, TokenLogprobs
 from octavo.scheduling.beams import advance, note
 from octavo.scheduling.guide import Guide
 from octavo.scheduling.request import Request, Search, Status
-from octavo.scheduling.roster import Roster
+from octavo.scheduling.roster import Roster, last_delta
 from octavo.scheduling.stop import COMPLETE, FAILED, Finish, finish_of
 
 
@@ -88,7 +88,10 @@ def move_on(
             prompt_logprobs = _unsent(request, result.prompt_logprobs.get(request.row))
         request.num_computed_tokens += num_tokens
         if not samples:
-            if prompt_logprobs:
+            if request.pooling is not None:
+                if request.num_computed_tokens == len(request.token_ids):
+                    deltas.append(_pooled_delta(roster, request, result.pooled))
+            elif prompt_logprobs:
                 deltas.append(_chunk_delta(request, prompt_logprobs))
             continue
         if request.member_of is not None:
@@ -117,6 +120,17 @@ def move_on(
         end = advance(search, roster)
         if end is not None:
             deltas.append(end)
+
+
+def _pooled_delta(roster: Roster, request: Request, pooled: dict[int, bytes]) -> TokenDelta:
+    """The end of a request whose prompt is computed, with its vectors."""
+    vectors = pooled.get(request.row)
+    if vectors is None:
+        return roster.fail(request, "the executor gave no vectors for its row")
+    roster.end(request, "stop")
+    delta = last_delta(request, "stop")
+    delta.pooled = vectors
+    return delta
 
 
 def _guided(guide: Guide, token_id: int, finish: Finish | None) -> tuple[Finish | None, str | None]:
