@@ -84,16 +84,63 @@ class Tokenizer:
         only. Raises InvalidRequestError, naming `param`, for text that no UTF-8 can carry.
         """
         frame = self._frame if add_special_tokens else Frame()
-        adds = frame is None
+        ids: list[int] = self._encoding(text, frame is None, param).ids
+        return ids if frame is None else [*frame.begin, *ids, *frame.end]
+
+    def encode_cut(self, text: str, max_tokens: int, *, param: str = "prompt") -> list[int]:
+        """The same for the beginning of a text that fits, with its special tokens, `max_tokens`."""
+        encoding = self._encoding(text, False, param)
+        frame = self._frame
+        if frame is None:
+            num_special = self.library.num_special_tokens_to_add(is_pair=False)
+            encoding.truncate(max(0, max_tokens - num_special))
+            framed: list[int] = self.library.post_process(encoding).ids
+            return framed
+        encoding.truncate(max(0, max_tokens - len(frame.begin) - len(frame.end)))
+        return [*frame.begin, *encoding.ids, *frame.end]
+
+    def encode_pair(
+        self,
+        first: str,
+        second: str,
+        *,
+        max_tokens: int | None = None,
+        max_second: int | None = None,
+        param: str = "prompt",
+    ) -> tuple[list[int], int]:
+        """Two texts in one sequence, and the place of the first token that belongs to the second.
+
+        That place is by the segments of the tokenizer's rules, -1 where they have none. Of a pair
+        that is too long the second text is cut first. `max_second` bounds it without special
+        tokens.
+        """
+        head, tail = self._encoding(first, False, param), self._encoding(second, False, param)
+        if max_second is not None:
+            tail.truncate(max_second)
+        frame = self._frame
+        num_special = (
+            self.library.num_special_tokens_to_add(is_pair=True)
+            if frame is None
+            else len(frame.begin) + len(frame.end)
+        )
+        if max_tokens is not None:
+            room = max(0, max_tokens - num_special)
+            tail.truncate(max(0, room - len(head.ids)))
+            head.truncate(room)
+        if frame is not None:
+            return [*frame.begin, *head.ids, *tail.ids, *frame.end], -1
+        joined = self.library.post_process(head, tail)
+        segments: list[int] = joined.type_ids
+        return joined.ids, segments.index(1) if 1 in segments else -1
+
+    def _encoding(self, text: str, adds: bool, param: str) -> tokenizers.Encoding:
         try:
             if len(text) < LONG_TEXT:
-                encoding = self.library.encode(text, add_special_tokens=adds)
-            else:
-                [encoding] = self.library.encode_batch_fast([text], add_special_tokens=adds)
+                return self.library.encode(text, add_special_tokens=adds)
+            [encoding] = self.library.encode_batch_fast([text], add_special_tokens=adds)
         except TypeError as error:  # what the library makes of a lone surrogate
             raise InvalidRequestError(_surrogate_message(text, param), param=param) from error
-        ids: list[int] = encoding.ids
-        return ids if frame is None else [*frame.begin, *ids, *frame.end]
+        return encoding
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
         """Text of a whole sequence. Ids that do not exist (padding of the model) are empty."""
