@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from octavo.engine.scoring import cosine, pair_prompt, paired, reads_pairs
-from octavo.engine.sync_engine import SyncEngine
+from octavo.engine.sync_engine import PoolingJob, SyncEngine
 from octavo.errors import InvalidRequestError
 from octavo.inputs import is_one, naming, one_each
 from octavo.outputs import (
@@ -48,7 +48,7 @@ class PoolingCalls:
         several = [prompts] if is_one(prompts) else cast(Sequence[PromptType], prompts)
         given = PoolingParams() if pooling_params is None else pooling_params
         params = one_each(given, PoolingParams, len(several), "pooling_params")
-        jobs = []
+        jobs: list[PoolingJob] = []
         for prompt, own in zip(several, params, strict=True):
             with naming(len(jobs), len(several), "prompt"):
                 jobs.append(self.llm_engine.check_pooling(prompt, _with_task(own, pooling_task)))

@@ -1,4 +1,4 @@
-"""PoolingParams: what a request wants of a model that makes vectors. Names and meanings are vLLM's."""
+"""PoolingParams: what a request wants of a model that makes vectors. Names are vLLM's."""
 
 from __future__ import annotations
 

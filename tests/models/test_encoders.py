@@ -1,4 +1,4 @@
-"""Models that make vectors give transformers' numbers, on both back ends, however they are batched."""
+"""Models that make vectors give transformers' numbers on both back ends, however batched."""
 
 from __future__ import annotations
 

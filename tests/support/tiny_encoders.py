@@ -5,6 +5,7 @@ As `tiny_models.py` for encoders, classifiers and decoders without a language mo
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -157,8 +158,12 @@ def as_sentence_transformer(
     return folder
 
 
+@functools.cache
 def pair_library() -> tokenizers.Tokenizer:
-    """A WordPiece tokenizer as BERT has it: [CLS] a [SEP] b [SEP], with segments."""
+    """A WordPiece tokenizer as BERT has it: [CLS] a [SEP] b [SEP], with segments.
+
+    Trained once: training breaks ties at random.
+    """
     library = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
     library.normalizer = normalizers.BertNormalizer()
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

@@ -36,8 +36,8 @@ from octavo.engine.checked import CheckedPooling, CheckedRequest
 from octavo.engine.core import EngineCore
 from octavo.engine.debug_view import debug_view
 from octavo.engine.detached import EngineListener, EngineThread
-from octavo.engine.health import STALLED_AFTER_S
 from octavo.engine.fan_out import RequestStream
+from octavo.engine.health import STALLED_AFTER_S
 from octavo.engine.intake import EncodedPrompt, Intake
 from octavo.engine.output import OutputProcessor
 from octavo.engine.output_stream import OutputStream
@@ -464,9 +464,7 @@ class AsyncLLM:
         if not self._open:
             self._idle.set()
 
-    def _end_in_core(
-        self, output: OutputStream[Any, Any], reason: FinishReason = "abort"
-    ) -> None:
+    def _end_in_core(self, output: OutputStream[Any, Any], reason: FinishReason = "abort") -> None:
         assert self._outputs is not None
         self._outputs.close(output.stream, reason)
 

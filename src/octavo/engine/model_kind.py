@@ -42,7 +42,9 @@ def config_for(config: EngineConfig, facts: ModelFacts) -> EngineConfig:
     longest = asked_len if asked_len > 0 else facts.max_position
     scheduler, cache = config.scheduler, config.cache
     if cache.kv_offload_dir is not None:
-        raise ConfigError("--kv-offload-dir: this model keeps nothing in the KV cache; leave it out")
+        raise ConfigError(
+            "--kv-offload-dir: this model keeps nothing in the KV cache; leave it out"
+        )
     num_tokens = max(scheduler.max_num_batched_tokens, longest)
     return replace(
         config,
@@ -78,8 +80,8 @@ def _pooling(facts: ModelFacts, model: ModelConfig, is_configured: bool) -> Pool
         return None
     if wanted == "classify" and (own is None or own.task != "classify"):
         raise ConfigError(
-            "--convert classify: the checkpoint has no head for it. For a reranker that answers "
-            'with a word use --hf-overrides \'{"architectures": ["Qwen3ForSequenceClassification"], '
+            "--convert classify: the checkpoint has no head for it. A reranker that answers with "
+            'a word needs --hf-overrides \'{"architectures": ["Qwen3ForSequenceClassification"], '
             '"classifier_from_token": ["no", "yes"], "is_original_qwen3_reranker": true}\''
         )
     if own is not None and not (wanted == "embed" and own.task == "classify"):

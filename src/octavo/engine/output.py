@@ -28,9 +28,7 @@ from octavo.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
-_Entry = tuple[
-    RequestStream | PooledStream, Callable[[TokenDelta, float], bool], Choice | None
-]
+_Entry = tuple[RequestStream | PooledStream, Callable[[TokenDelta, float], bool], Choice | None]
 """Who takes the news of a core request, by what, and which of its choices it is."""
 
 AbortInCore = Callable[[Sequence[str], FinishReason], None]

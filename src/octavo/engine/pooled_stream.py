@@ -16,9 +16,9 @@ from octavo.pooling_params import PoolingParams
 
 
 class PooledStream:
-    """The answer to one prompt: nothing, and then one vector. Takes what `OutputProcessor` hands."""
+    """The answer to one prompt: nothing, and then one vector. `OutputProcessor` feeds it."""
 
-    def __init__(  # noqa: PLR0913 - one keyword per property
+    def __init__(
         self,
         request_id: str,
         prompt: EncodedPrompt,

@@ -39,20 +39,13 @@ def reads_pairs(engine: Engine) -> bool:
 
 
 def pair_prompt(
-    engine: Engine,
-    first: str,
-    second: str,
-    *,
-    max_tokens: int | None = None,
-    max_second: int | None = None,
+    engine: Engine, first: str, second: str, *, max_tokens: int | None = None
 ) -> TokensPrompt:
     """Both texts in one prompt, put together by the tokenizer's own rules."""
-    engine.intake.check_text_length(first, "queries")
-    if max_tokens is None and max_second is None:
-        engine.intake.check_text_length(second, "documents")
-    ids, second_segment = engine.tokenizer.encode_pair(
-        first, second, max_tokens=max_tokens, max_second=max_second
-    )
+    if max_tokens is None:
+        for text in (first, second):
+            engine.intake.check_text_length(text)
+    ids, second_segment = engine.tokenizer.encode_pair(first, second, max_tokens=max_tokens)
     prompt: TokensPrompt = {"prompt_token_ids": ids}
     if second_segment >= 0 and engine.facts.num_segments > 1:
         num_second = len(ids) - second_segment

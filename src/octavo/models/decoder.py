@@ -1,7 +1,7 @@
 """Decoder: what all models share, encoders too. An architecture says how one layer is wired.
 
-Owns the way from tokens to the head and which layer rotates by which frequencies. Does not know what
-a layer computes.
+Owns the way from tokens to the head and which layer rotates by which frequencies. Does not know
+what a layer computes.
 """
 
 from __future__ import annotations

@@ -76,9 +76,7 @@ class Dense:
         return x if self._norm is None else self._norm(ops, x)
 
 
-def head(
-    facts: ModelFacts, weights: Weights, embedding: Embedding
-) -> LogitsHead | PoolingHead:
+def head(facts: ModelFacts, weights: Weights, embedding: Embedding) -> LogitsHead | PoolingHead:
     """The head of the kind that the facts say."""
     if facts.pooling is not None:
         return PoolingHead(facts, weights)

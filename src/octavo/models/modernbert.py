@@ -1,7 +1,8 @@
 """ModernBERT (Warner et al. 2024): an encoder with rotary positions and gated MLPs.
 
-Layers are those of Llama, except that the first one has no norm before its attention: the embeddings
-have just been normed. Two of three layers see a window to either side, with a base of their own.
+Layers are those of Llama, except that the first one has no norm before its attention: the
+embeddings have just been normed. Two of three layers see a window to either side, with a base of
+their own.
 """
 
 from __future__ import annotations

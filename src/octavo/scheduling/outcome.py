@@ -88,11 +88,7 @@ def move_on(
             prompt_logprobs = _unsent(request, result.prompt_logprobs.get(request.row))
         request.num_computed_tokens += num_tokens
         if not samples:
-            if request.pooling is not None:
-                if request.num_computed_tokens == len(request.token_ids):
-                    deltas.append(_pooled_delta(roster, request, result.pooled))
-            elif prompt_logprobs:
-                deltas.append(_chunk_delta(request, prompt_logprobs))
+            deltas += _chunk_deltas(roster, request, prompt_logprobs, result.pooled)
             continue
         if request.member_of is not None:
             note(request.member_of, request, logprobs[request.row])
@@ -122,15 +118,24 @@ def move_on(
             deltas.append(end)
 
 
-def _pooled_delta(roster: Roster, request: Request, pooled: dict[int, bytes]) -> TokenDelta:
-    """The end of a request whose prompt is computed, with its vectors."""
+def _chunk_deltas(
+    roster: Roster,
+    request: Request,
+    prompt_logprobs: list[TokenLogprobs] | None,
+    pooled: dict[int, bytes],
+) -> list[TokenDelta]:
+    """News of a request that sampled nothing: logprobs of its prompt, or the end with vectors."""
+    if request.pooling is None:
+        return [_chunk_delta(request, prompt_logprobs)] if prompt_logprobs else []
+    if request.num_computed_tokens < len(request.token_ids):
+        return []
     vectors = pooled.get(request.row)
     if vectors is None:
-        return roster.fail(request, "the executor gave no vectors for its row")
+        return [roster.fail(request, "the executor gave no vectors for its row")]
     roster.end(request, "stop")
     delta = last_delta(request, "stop")
     delta.pooled = vectors
-    return delta
+    return [delta]
 
 
 def _guided(guide: Guide, token_id: int, finish: Finish | None) -> tuple[Finish | None, str | None]:

@@ -105,18 +105,14 @@ class Tokenizer:
         second: str,
         *,
         max_tokens: int | None = None,
-        max_second: int | None = None,
         param: str = "prompt",
     ) -> tuple[list[int], int]:
         """Two texts in one sequence, and the place of the first token that belongs to the second.
 
         That place is by the segments of the tokenizer's rules, -1 where they have none. Of a pair
-        that is too long the second text is cut first. `max_second` bounds it without special
-        tokens.
+        that is too long the second text is cut first.
         """
         head, tail = self._encoding(first, False, param), self._encoding(second, False, param)
-        if max_second is not None:
-            tail.truncate(max_second)
         frame = self._frame
         num_special = (
             self.library.num_special_tokens_to_add(is_pair=True)
@@ -132,6 +128,15 @@ class Tokenizer:
         joined = self.library.post_process(head, tail)
         segments: list[int] = joined.type_ids
         return joined.ids, segments.index(1) if 1 in segments else -1
+
+    def beginning(self, text: str, max_tokens: int) -> str:
+        """The beginning of a text that `max_tokens` tokens stand for, special ones aside."""
+        encoding = self._encoding(text, False, "prompt")
+        if len(encoding.ids) <= max_tokens:
+            return text
+        encoding.truncate(max_tokens)
+        end: int = encoding.offsets[-1][1]
+        return text[:end]
 
     def _encoding(self, text: str, adds: bool, param: str) -> tokenizers.Encoding:
         try:

@@ -52,9 +52,7 @@ class _Module:
     folder: str
 
 
-def with_pooling(
-    facts: ModelFacts, folder: Path, config: Fields, architecture: str
-) -> ModelFacts:
+def with_pooling(facts: ModelFacts, folder: Path, config: Fields, architecture: str) -> ModelFacts:
     """The facts of a model that makes vectors; unchanged where it makes text.
 
     `architecture` is the name in config.json. Raises CorruptFileError, or UnsupportedModelError for
@@ -251,7 +249,7 @@ _ACTIVATIONS_OF_CONFIG: dict[str, HiddenAct] = {"gelu": "gelu", "relu": "relu", 
 
 
 def _classifier_activation(config: Fields, num_labels: int) -> ScoreActivation:
-    """As vLLM decides: what sentence-transformers wrote, then the kind of problem, then the count."""
+    """As vLLM decides: by what sentence-transformers wrote, the kind of problem, or the count."""
     section = config.section("sentence_transformers")
     written = section.optional_text("activation_fn") if section is not None else None
     written = written or config.optional_text("sbert_ce_default_activation_function")

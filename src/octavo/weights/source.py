@@ -30,8 +30,8 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Find a model by name, fetch it where that is needed and possible, and understand it.
 
-    `overrides` replace keys of config.json. `revision` is a branch, tag or commit of a hub model. No weights are read, and no network is
-    used for a path or for anything in a cache.
+    `revision` is a branch, tag or commit of a hub model. `overrides` replace keys of config.json.
+    No weights are read, and no network is used for a path or for anything in a cache.
 
     Raises ModelFileError for a name that leads nowhere, CorruptFileError, UnsupportedModelError
     that lists what is supported, DownloadError.
