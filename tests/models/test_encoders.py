@@ -21,10 +21,13 @@ from tests.support.step_driver import RunnerSizes, StepDriver, start_runner
 from tests.support.tiny_encoders import (
     CASES,
     VOCAB_SIZE,
+    add_dense,
     as_sentence_transformer,
     class_scores,
     hidden_states,
     make_encoder,
+    next_logits,
+    pair_library,
     save_encoder,
 )
 
@@ -33,7 +36,7 @@ OTHERS = (PROMPT[:9], PROMPT[40:41], PROMPT[5:33])
 SIZES = RunnerSizes(max_model_len=100, max_num_batched_tokens=160, threads=1)
 LARGEST_DIFFERENCE = 2e-4
 CLASSIFIERS = [name for name, case in CASES.items() if "Classification" in case.model]
-EMBEDDERS = [name for name in CASES if name not in CLASSIFIERS and name != "bert_masked_lm"]
+HEADLESS = [name for name, case in CASES.items() if case.model.endswith("Model")]
 TWO_TEXTS = [name for name, case in CASES.items() if case.config == "BertConfig"]
 
 
@@ -106,7 +109,7 @@ def running(
     runner.close()
 
 
-@pytest.mark.parametrize("running", EMBEDDERS, indirect=True)
+@pytest.mark.parametrize("running", HEADLESS, indirect=True)
 def test_every_tokens_vector_is_that_of_transformers(
     running: Running, backend: str, record_property: Callable[[str, object], None]
 ) -> None:
@@ -195,7 +198,7 @@ def test_pooling_is_what_sentence_transformers_wrote(
 
 
 @pytest.mark.parametrize("backend", ["native"], indirect=True)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*HEADLESS, *CLASSIFIERS])
 def test_bits_do_not_depend_on_neighbours_or_threads(
     name: str, backend: str, made: Callable[[str], Made]
 ) -> None:
@@ -251,3 +254,45 @@ def test_a_model_without_segments_refuses_a_second_text(running: Running) -> Non
 
     with pytest.raises(ValueError, match="one segment only"):
         driver.step({row: len(PROMPT)})
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_reranker_that_answers_with_a_word_scores_it(
+    tied: bool, backend: str, tmp_path: Path
+) -> None:
+    """The logit of "yes" over "no" after the last token, as a classifier of one label."""
+    oracle = make_encoder("qwen3_lm", tie_word_embeddings=tied)
+    folder = save_encoder(oracle, tmp_path / "model")
+    overrides = {
+        "architectures": ["Qwen3ForSequenceClassification"],
+        "classifier_from_token": ["fox", "dog"],
+        "is_original_qwen3_reranker": True,
+    }
+    checkpoint = open_folder(folder, overrides=overrides)
+    runner = start_runner(BACKENDS[backend], checkpoint, SIZES)
+    fox, dog = (pair_library().token_to_id(word) for word in ("fox", "dog"))
+    logits = next_logits(oracle, PROMPT)
+
+    score = Running(oracle, checkpoint, runner, "last").vectors()
+
+    runner.close()
+    assert score.shape == (1, 1)
+    assert float(score) == pytest.approx(float(logits[dog] - logits[fox]), abs=1e-4)
+    assert open_folder(folder).facts.pooling is None
+
+
+def test_small_layers_of_sentence_transformers_stand_on_top(backend: str, tmp_path: Path) -> None:
+    """Their weights lie in folders of their own."""
+    oracle = make_encoder("bert")
+    folder = as_sentence_transformer(
+        save_encoder(oracle, tmp_path / "model"), "pooling_mode_mean_tokens"
+    )
+    matrix, bias = add_dense(folder, out_features=24)
+    checkpoint = open_folder(folder)
+    runner = start_runner(BACKENDS[backend], checkpoint, SIZES)
+    mean = hidden_states(oracle, PROMPT).mean(dim=0)
+
+    vector = Running(oracle, checkpoint, runner, "mean").vectors()[0]
+
+    runner.close()
+    torch.testing.assert_close(vector, torch.tanh(matrix @ mean + bias), rtol=1e-4, atol=1e-4)

@@ -15,6 +15,7 @@ from typing import Any
 import tokenizers
 import torch
 import transformers
+from safetensors.torch import save_file
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processors, trainers
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -100,15 +101,18 @@ CASES = {
         "last",
         {"num_key_value_heads": 2, "head_dim": 16, "num_labels": 1, "pad_token_id": 1},
     ),
+    "qwen3_lm": EncoderCase(
+        "Qwen3Config", "Qwen3ForCausalLM", "last", {"num_key_value_heads": 2, "head_dim": 16}
+    ),
     "llama": EncoderCase("LlamaConfig", "LlamaModel", "last", {"num_key_value_heads": 2}),
 }
 
 
-def make_encoder(name: str) -> PreTrainedModel:
-    """The model in float32 with random weights."""
+def make_encoder(name: str, **changes: Any) -> PreTrainedModel:
+    """The model in float32 with random weights; `changes` are of its configuration."""
     case = CASES[name]
     config = getattr(transformers, case.config)(
-        **{**_SIZES, **case.changes}, attn_implementation="eager"
+        **{**_SIZES, **case.changes, **changes}, attn_implementation="eager"
     )
     model: PreTrainedModel = getattr(transformers, case.model)(config).eval()
     randomise(model)
@@ -158,6 +162,29 @@ def as_sentence_transformer(
     return folder
 
 
+def add_dense(folder: Path, *, out_features: int) -> tuple[Tensor, Tensor]:
+    """Add a module of a small layer to a folder of sentence-transformers: matrix and bias."""
+    path = folder / "modules.json"
+    modules = json.loads(path.read_text())
+    entry = {"idx": 9, "name": "9", "path": "9_Dense", "type": "sentence_transformers.models.Dense"}
+    path.write_text(json.dumps([*modules, entry]))
+    generator = torch.Generator().manual_seed(3)
+    matrix = torch.randn(out_features, 64, generator=generator) / 8
+    bias = torch.randn(out_features, generator=generator)
+    (folder / "9_Dense").mkdir()
+    config = {
+        "in_features": 64,
+        "out_features": out_features,
+        "bias": True,
+        "activation_function": "torch.nn.modules.activation.Tanh",
+    }
+    (folder / "9_Dense" / "config.json").write_text(json.dumps(config))
+    save_file(
+        {"linear.weight": matrix, "linear.bias": bias}, folder / "9_Dense" / "model.safetensors"
+    )
+    return matrix, bias
+
+
 @functools.cache
 def pair_library() -> tokenizers.Tokenizer:
     """A WordPiece tokenizer as BERT has it: [CLS] a [SEP] b [SEP], with segments.
@@ -199,6 +226,14 @@ def class_scores(
     """What a classifier gives, before any activation: [num_labels]."""
     any_model: Any = model
     logits: Tensor = any_model(**_inputs(model, token_ids, second_segment)).logits[0]
+    return logits
+
+
+@torch.inference_mode()
+def next_logits(model: PreTrainedModel, token_ids: Sequence[int]) -> Tensor:
+    """Of a language model after the last token: [vocab_size]."""
+    any_model: Any = model
+    logits: Tensor = any_model(**_inputs(model, token_ids, -1)).logits[0, -1]
     return logits
 
 

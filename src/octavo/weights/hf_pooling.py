@@ -24,6 +24,7 @@ from octavo.errors import CorruptFileError, UnsupportedModelError
 from octavo.weights.checkpoint import TensorView
 from octavo.weights.fields import Fields
 from octavo.weights.json_file import optional_fields, read_bytes, read_fields
+from octavo.weights.word_classifier import compares_words, words_of
 
 MODULES = "modules.json"
 CLASSIFIER = "ForSequenceClassification"
@@ -193,6 +194,9 @@ def _dimensions(config: Fields) -> tuple[int, ...] | None:
 
 
 def _labels(config: Fields) -> tuple[str, ...]:
+    words = words_of(config)
+    if words:
+        return ("LABEL_0",) if compares_words(config) else tuple(words)
     names = config.section("id2label")
     if names is None:
         return tuple(f"LABEL_{i}" for i in range(config.integer("num_labels", 2, at_least=1)))
