@@ -183,10 +183,11 @@ def test_pooling_is_what_sentence_transformers_wrote(
     flag = "pooling_mode_lasttoken" if mode == "lasttoken" else f"pooling_mode_{mode}_token"
     flag += "s" if mode == "mean" else ""
     oracle = make_encoder("bert")
-    folder = as_sentence_transformer(save_encoder(oracle, tmp_path / "model"), flag)
-    checkpoint = open_folder(folder)
+    folder = save_encoder(oracle, tmp_path / "model")
+    checkpoint = open_folder(as_sentence_transformer(folder, flag, max_seq_length=110))
     pooling = checkpoint.facts.pooling
     assert pooling is not None
+    assert checkpoint.facts.max_position == 110  # of the 130 that config.json allows
     runner = start_runner(BACKENDS[backend], checkpoint, SIZES)
     states = hidden_states(oracle, PROMPT)
     expected = {"cls": states[0], "mean": states.mean(dim=0), "lasttoken": states[-1]}[mode]

@@ -100,6 +100,7 @@ class ModelFacts:
     sliding_windows: tuple[int, ...] = ()  # per layer, 0 = full attention; empty = full everywhere
     layers_without_rope: tuple[int, ...] = ()
     learned_positions: bool = False  # a vector for each position is added to the embedding
+    num_positions: int = 0  # vectors in their table; 0: `max_position`
     embedding_scale: float = 1.0
     residual_scale: float = 1.0  # factor of what a layer adds to the residual stream
     norm_weight_offset: float = 0.0  # added to every norm weight on load (Gemma: 1)

@@ -156,9 +156,8 @@ class EmbeddingSum:
 
         self.tokens = weights.embedding("model.embed_tokens", facts.vocab_size, facts.hidden_size)
         self._scale = facts.embedding_scale
-        self._positions = table(
-            "embed_positions", facts.max_position if facts.learned_positions else 0
-        )
+        num_positions = facts.num_positions or facts.max_position
+        self._positions = table("embed_positions", num_positions if facts.learned_positions else 0)
         self._segments = table("embed_segments", facts.num_segments)
         self._norm = Norm(facts, weights, "model.embed_norm") if facts.embedding_norm else None
 

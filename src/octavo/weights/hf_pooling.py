@@ -70,7 +70,8 @@ def with_pooling(facts: ModelFacts, folder: Path, config: Fields, architecture: 
     )
     if modules:
         pooling = _of_modules(pooling, folder, modules)
-        facts = replace(facts, max_position=_longest(folder, facts.max_position))
+        longest, num_positions = _longest(folder, facts.max_position), facts.max_position
+        facts = replace(facts, max_position=longest, num_positions=num_positions)
     return replace(facts, pooling=pooling)
 
 
