@@ -25,6 +25,7 @@ from octavo.server.routes.health import health, metrics, ready, show_version
 from octavo.server.routes.messages import count_tokens, create_message
 from octavo.server.routes.models import list_models, show_model
 from octavo.server.routes.ollama import REFUSED, ollama_chat, ollama_generate, refuse
+from octavo.server.routes.ollama_embed import ollama_embed, ollama_embeddings
 from octavo.server.routes.ollama_models import (
     is_alive,
     list_running,
@@ -32,6 +33,8 @@ from octavo.server.routes.ollama_models import (
     ollama_version,
     show_ollama_model,
 )
+from octavo.server.routes.pooling import classify, create_embedding, create_pooling
+from octavo.server.routes.scoring import create_score, rerank
 from octavo.server.routes.tokenize import detokenize, tokenize
 from octavo.server.state import ServerState
 
@@ -48,11 +51,21 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/v1/models/{name:path}", show_model),
     ("POST", "/v1/completions", create_completion),
     ("POST", "/v1/chat/completions", create_chat_completion),
+    ("POST", "/v1/embeddings", create_embedding),
+    ("POST", "/pooling", create_pooling),
+    ("POST", "/classify", classify),
+    ("POST", "/score", create_score),
+    ("POST", "/v1/score", create_score),
+    ("POST", "/rerank", rerank),
+    ("POST", "/v1/rerank", rerank),
+    ("POST", "/v2/rerank", rerank),
     ("POST", "/v1/messages", create_message),
     ("POST", "/v1/messages/count_tokens", count_tokens),
     ("HEAD", "/", is_alive),
     ("POST", "/api/chat", ollama_chat),
     ("POST", "/api/generate", ollama_generate),
+    ("POST", "/api/embed", ollama_embed),
+    ("POST", "/api/embeddings", ollama_embeddings),
     ("GET", "/api/tags", list_tags),
     ("GET", "/api/ps", list_running),
     ("POST", "/api/show", show_ollama_model),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from octavo.contracts.grammar import ThinkingSpec
 from octavo.contracts.request import BeamSpec
-from octavo.engine.async_engine import CheckedRequest
+from octavo.engine.checked import CheckedRequest
 from octavo.errors import DeadlineExceededError, InvalidRequestError, RequestFailedError
 from octavo.outputs import RequestMetrics, RequestOutput
 from octavo.prompts import TokensPrompt

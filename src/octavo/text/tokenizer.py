@@ -7,10 +7,11 @@ after a text, what a token id stands for. Does not know: files (`tokenizer_files
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from octavo.errors import InvalidRequestError
 from octavo.text.library import Library
@@ -84,16 +85,71 @@ class Tokenizer:
         only. Raises InvalidRequestError, naming `param`, for text that no UTF-8 can carry.
         """
         frame = self._frame if add_special_tokens else Frame()
-        adds = frame is None
+        ids: list[int] = self._encoding(text, frame is None, param).ids
+        return ids if frame is None else [*frame.begin, *ids, *frame.end]
+
+    def encode_cut(self, text: str, max_tokens: int, *, param: str = "prompt") -> list[int]:
+        """The same for the beginning of a text that fits, with its special tokens, `max_tokens`."""
+        encoding, frame = self._encoding(text, False, param), self._frame
+        if frame is None:
+            library: Any = self.library
+            encoding.truncate(max(0, max_tokens - library.num_special_tokens_to_add(is_pair=False)))
+            framed: list[int] = library.post_process(encoding).ids
+            return framed
+        room = max(0, max_tokens - len(frame.begin) - len(frame.end))
+        return [*frame.begin, *encoding.ids[:room], *frame.end]
+
+    def encode_pair(
+        self,
+        first: str,
+        second: str,
+        *,
+        max_tokens: int | None = None,
+        param: str = "prompt",
+    ) -> tuple[list[int], int]:
+        """Two texts in one sequence, and the place of the first token that belongs to the second.
+
+        That place is by the segments of the tokenizer's rules, -1 where they have none. Of a pair
+        that is too long the second text is cut first.
+        """
+        head, tail = self._encoding(first, False, param), self._encoding(second, False, param)
+        frame, library = self._frame, cast(Any, self.library)
+        num_special = (
+            library.num_special_tokens_to_add(is_pair=True)
+            if frame is None
+            else len(frame.begin) + len(frame.end)
+        )
+        room = max(0, (sys.maxsize if max_tokens is None else max_tokens) - num_special)
+        num_first = min(len(head.ids), room)
+        num_second = min(len(tail.ids), room - num_first)
+        if frame is not None:
+            return [*frame.begin, *head.ids[:num_first], *tail.ids[:num_second], *frame.end], -1
+        head.truncate(num_first)
+        tail.truncate(num_second)
+        joined = library.post_process(head, tail)
+        segments: list[int] = joined.type_ids
+        return joined.ids, segments.index(1) if 1 in segments else -1
+
+    def beginning(self, text: str, max_tokens: int) -> str:
+        """The beginning of a text that `max_tokens` tokens stand for, special ones aside."""
+        ids = self.encode(text, add_special_tokens=False)
+        if len(ids) <= max_tokens:
+            return text
+        library: Any = self.library
+        if not hasattr(library, "encode_batch"):
+            return self.decode(ids[:max_tokens], skip_special_tokens=False)
+        [encoding] = library.encode_batch([text], add_special_tokens=False)
+        end: int = encoding.offsets[max_tokens - 1][1]
+        return text[:end]
+
+    def _encoding(self, text: str, adds: bool, param: str) -> Any:
         try:
             if len(text) < LONG_TEXT:
-                encoding = self.library.encode(text, add_special_tokens=adds)
-            else:
-                [encoding] = self.library.encode_batch_fast([text], add_special_tokens=adds)
+                return self.library.encode(text, add_special_tokens=adds)
+            [encoding] = self.library.encode_batch_fast([text], add_special_tokens=adds)
         except TypeError as error:  # what the library makes of a lone surrogate
             raise InvalidRequestError(_surrogate_message(text, param), param=param) from error
-        ids = encoding.ids
-        return ids if frame is None else [*frame.begin, *ids, *frame.end]
+        return encoding
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
         """Text of a whole sequence. Ids that do not exist (padding of the model) are empty."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 from octavo.config.model_facts import ModelFacts
 from octavo.text.tokenizer import Tokenizer
@@ -75,6 +75,8 @@ DERIVED_ENDINGS = (
     ".attn.masked_bias",
     ".attention.bias",
     ".attention.masked_bias",
+    "embeddings.position_ids",
+    "embeddings.token_type_ids",
 )
 
 
@@ -132,3 +134,8 @@ class Checkpoint(Protocol):
 
     def load_tokenizer(self) -> Tokenizer:
         """Build the tokenizer; may take a moment, is done once."""
+
+
+def with_facts(checkpoint: Checkpoint, facts: ModelFacts) -> Checkpoint:
+    """The same checkpoint, otherwise understood. Every kind of checkpoint is a dataclass."""
+    return cast(Checkpoint, replace(cast(Any, checkpoint), facts=facts))

@@ -31,8 +31,6 @@ REFUSED = {
     ("POST", "/api/create"): "no model can be made here; start the server with the one you want",
     ("POST", "/api/copy"): "no model can be copied; give it several names: --served-model-name",
     ("DELETE", "/api/delete"): "no model can be deleted through the API",
-    ("POST", "/api/embed"): "this server makes no embeddings yet",
-    ("POST", "/api/embeddings"): "this server makes no embeddings yet",
 }
 
 

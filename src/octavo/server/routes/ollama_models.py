@@ -114,6 +114,8 @@ def _loaded_at(state: ServerState) -> str:
 
 
 def _capabilities(state: ServerState) -> list[str]:
+    if state.loaded.facts.pooling is not None:
+        return ["embedding"]
     found = ["completion"]
     if state.format.dialect is not None:
         found.append("tools")
