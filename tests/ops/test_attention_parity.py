@@ -122,7 +122,7 @@ def test_tokens_that_are_not_causal_see_to_both_sides(
 ) -> None:
     """Sequences of one token, of less and of more than a chunk of keys, side by side."""
     spec = AttentionSpec(0, num_heads, num_heads, head_dim, head_dim**-0.5, window, is_causal=False)
-    assert_parity(isa, spec, [(1, 30, 290)], WeightType.F32, 16)
+    assert_parity(isa, spec, [(1, 30, 290)], KvType.F32, 16)
 
 
 def test_bits_of_both_sides_do_not_depend_on_neighbours_or_threads(isa: str) -> None:
