@@ -27,6 +27,9 @@ from octavo.prompts import PromptType, TokensPrompt
 from octavo.sampling_params import BeamSearchParams, SamplingParams
 from octavo.text.tokenizer import Tokenizer
 
+_OFFLINE: Mapping[str, Any] = {"max_decode_slowdown": 0}
+"""Nobody reads along: prompts need not be computed in small portions beside the decoding rows."""
+
 Conversation: TypeAlias = Sequence[Mapping[str, Any]]
 
 
@@ -43,7 +46,7 @@ class LLM(PoolingCalls):
     def __init__(
         self, model: str, *, disable_log_stats: bool = True, **options: Unpack[LLMOptions]
     ) -> None:
-        config = engine_config({"model": model, **options})
+        config = engine_config({**_OFFLINE, "model": model, **options})
         clock = SystemClock()
         engine = build_engine(config, clock, _ignore_progress)
         self._attach(engine, clock, keeps_metrics=not disable_log_stats)
