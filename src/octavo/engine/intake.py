@@ -131,12 +131,7 @@ class Intake:
         answer may take. `structured_outputs` have been compiled by `Grammars.check`. Raises
         InvalidRequestError that names the field and the limit.
         """
-        if self.limits.pooler is not None:
-            tasks = " and ".join(self.limits.pooler.tasks)
-            raise InvalidRequestError(
-                f"this model makes no text, its tasks are {tasks}; ask for those, or start the "
-                "engine with --runner generate if it has a language model's head"
-            )
+        self.require_text()
         params.verify()
         self._check_priority(priority)
         self._check_token_ids(params)
@@ -167,6 +162,15 @@ class Intake:
             return [first]
         first = msgspec.structs.replace(first, request_id=f"{request_id}/0")
         return [first, *(_fork_of(first, request_id, n) for n in range(1, params.n))]
+
+    def require_text(self) -> None:
+        """Raises InvalidRequestError where the model makes vectors instead."""
+        if self.limits.pooler is not None:
+            tasks = " and ".join(self.limits.pooler.tasks)
+            raise InvalidRequestError(
+                f"this model makes no text, its tasks are {tasks}; ask for those, or start the "
+                "engine with --runner generate if it has a language model's head"
+            )
 
     def pooling_request(
         self,

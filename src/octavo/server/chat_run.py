@@ -51,6 +51,7 @@ async def prepare_chat(
     stay as they are. `raw` is a prompt that takes the place of the rendered one; its answer is text
     and nothing else. Raises InvalidRequestError that names the field.
     """
+    state.loaded.intake.require_text()
     known = state.format if raw is None else ChatFormat()
     words = dict(names or {})
     with errors_name(words):

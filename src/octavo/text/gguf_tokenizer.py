@@ -1,8 +1,9 @@
 """A tokenizer from the metadata of a GGUF file.
 
-Owns the meaning of the `tokenizer.ggml.*` keys: byte-level BPE (`gpt2`) and SentencePiece BPE
-(`llama`). A file holds the vocabulary, not a tokenizer: what a tokenizer.json would say besides is
-known by the name of the pre-tokenizer (`pre_tokenizers.py`) or recovered from scores.
+Owns the meaning of the `tokenizer.ggml.*` keys: byte-level BPE (`gpt2`), SentencePiece BPE
+(`llama`) and WordPiece (`bert`). A file holds the vocabulary, not a tokenizer: what a
+tokenizer.json would say besides is known by the name of the pre-tokenizer (`pre_tokenizers.py`) or
+recovered from scores.
 Does not know: where the metadata come from.
 """
 
@@ -14,7 +15,14 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers
+from tokenizers import (
+    AddedToken,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 
 from octavo.errors import CorruptFileError, UnsupportedModelError
 from octavo.text.pre_tokenizers import word_rule
@@ -27,6 +35,7 @@ T = TypeVar("T")
 
 KEY = "tokenizer.ggml."
 NUM_BYTE_TOKENS = 256
+WORD_PIECES = "bert"
 # GGUF key of a token's id -> the name chat templates use.
 NAMED_KEYS = {
     "bos_token_id": "bos_token",
@@ -65,6 +74,8 @@ class _GgufVocabulary:
     def __init__(self, metadata: Mapping[str, object]) -> None:
         self._metadata = metadata
         self.tokens = _named_tokens(self._list("tokens", str))
+        if metadata.get(KEY + "model") == WORD_PIECES:
+            self.tokens = [word_piece(token) for token in self.tokens]
         self.ids = {token: id_ for id_, token in enumerate(self.tokens)}
         if len(self.ids) != len(self.tokens):
             twice = next(token for id_, token in enumerate(self.tokens) if self.ids[token] != id_)
@@ -80,6 +91,7 @@ class _GgufVocabulary:
         builders: dict[object, Callable[[], tuple[tokenizers.Tokenizer, bool]]] = {
             "gpt2": self._byte_level,
             "llama": self._sentencepiece,
+            WORD_PIECES: self._word_pieces,
         }
         if model not in builders:
             known = ", ".join(sorted(map(str, builders)))
@@ -95,7 +107,7 @@ class _GgufVocabulary:
             library,
             named_tokens={name: self.tokens[id_] for name, id_ in named.items()},
             special_ids=special | set(named.values()),
-            frame=self._frame(named, adds_bos),
+            frame=None if model == WORD_PIECES else self._frame(named, adds_bos),
         )
 
     def _byte_level(self) -> tuple[tokenizers.Tokenizer, bool]:
@@ -139,6 +151,41 @@ class _GgufVocabulary:
             library.normalizer = space
         library.decoder = decoders.Sequence(parts)
         return library, True
+
+    def _word_pieces(self) -> tuple[tokenizers.Tokenizer, bool]:
+        """BERT's words and pieces, with special tokens around one text or two.
+
+        The file does not say whether letters are made small: they are unless the vocabulary has
+        large ones.
+        """
+        unknown = self._id("unknown_token_id")
+        name = "[UNK]" if unknown is None else self.tokens[unknown]
+        try:
+            model = models.WordPiece(vocab=self.ids, unk_token=name)
+        except Exception as error:  # the library raises nothing narrower
+            raise CorruptFileError(f"{KEY}tokens make no vocabulary: {error}") from error
+        library = tokenizers.Tokenizer(model)
+        words = [self.tokens[id_] for id_ in self._ids_of(TokenKind.NORMAL)]
+        is_cased = any(word != word.lower() for word in words if not _is_bracketed(word))
+        library.normalizer = normalizers.BertNormalizer(lowercase=not is_cased)
+        library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        library.decoder = decoders.WordPiece()
+        begin, end = self._mark("cls", "bos", "[CLS]"), self._mark("seperator", "eos", "[SEP]")
+        library.post_processor = processors.TemplateProcessing(
+            single=[begin, "$A", end],
+            pair=[begin, "$A", end, "$B:1", f"{end}:1"],
+            special_tokens=[(begin, self.ids[begin]), (end, self.ids[end])],
+        )
+        return library, False
+
+    def _mark(self, key: str, older_key: str, name: str) -> str:
+        """The token that begins or ends a text, under its key, an older one or its usual name."""
+        for id_ in (self._id(f"{key}_token_id"), self._id(f"{older_key}_token_id")):
+            if id_ is not None:
+                return self.tokens[id_]
+        if name not in self.ids:
+            raise CorruptFileError(f"{KEY}{key}_token_id is missing, and so is the token {name}")
+        return name
 
     def _merges_by_score(self, scores: Sequence[float]) -> list[tuple[str, str]]:
         """Each way of putting a token together from two others, best token first.
@@ -235,6 +282,20 @@ class _GgufVocabulary:
             raise CorruptFileError(
                 f"{KEY}{key} has {len(values)} entries for {len(self.tokens)} tokens"
             )
+
+
+def word_piece(token: str) -> str:
+    """BERT's spelling of a token: llama.cpp marks beginnings of words, BERT what follows them."""
+    if _is_bracketed(token):
+        return token
+    if token.startswith(SPACE_MARK):
+        return token.removeprefix(SPACE_MARK)
+    return f"##{token}"
+
+
+def _is_bracketed(token: str) -> bool:
+    """Whether it is a name such as [CLS]."""
+    return len(token) > 2 and token.startswith("[") and token.endswith("]")
 
 
 def _named_tokens(tokens: list[str]) -> list[str]:
