@@ -46,12 +46,18 @@ def config_for(config: EngineConfig, facts: ModelFacts) -> EngineConfig:
             "--kv-offload-dir: this model keeps nothing in the KV cache; leave it out"
         )
     num_tokens = max(scheduler.max_num_batched_tokens, longest)
+    num_blocks = cache.num_gpu_blocks_override
+    if num_blocks is None and cache.kv_cache_memory_bytes is None:
+        # What one step can fill: each request has a last block that is not full, and one block in a
+        # hundred stays free.
+        num_blocks = -(-num_tokens // cache.block_size) + scheduler.max_num_seqs
+        num_blocks += 1 + num_blocks // 50
     return replace(
         config,
         scheduler=replace(
             scheduler, enable_chunked_prefill=False, max_num_batched_tokens=num_tokens
         ),
-        cache=replace(cache, enable_prefix_caching=False),
+        cache=replace(cache, enable_prefix_caching=False, num_gpu_blocks_override=num_blocks),
     )
 
 
