@@ -14,7 +14,7 @@ from octavo.config.engine import EngineConfig, ModelConfig
 from octavo.config.model_facts import ModelFacts, PoolingFacts, PoolingMethod
 from octavo.engine.pooler import needs_whole_prompts
 from octavo.errors import ConfigError
-from octavo.weights.checkpoint import Checkpoint, with_facts
+from octavo.weights.checkpoint import Checkpoint, understood_as
 
 _METHODS: dict[str, PoolingMethod] = {"CLS": "first", "LAST": "last", "MEAN": "mean"}
 # Names of one thing over vLLM's versions.
@@ -31,7 +31,7 @@ def with_kind(checkpoint: Checkpoint, model: ModelConfig) -> Checkpoint:
         pooling = _changed(pooling, changes)
     elif changes:
         raise ConfigError("--pooler-config is for models that make vectors: use --runner pooling")
-    return with_facts(checkpoint, replace(facts, pooling=pooling))
+    return understood_as(checkpoint, replace(facts, pooling=pooling))
 
 
 def config_for(config: EngineConfig, facts: ModelFacts) -> EngineConfig:
