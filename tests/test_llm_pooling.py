@@ -75,6 +75,24 @@ def test_the_prompt_that_is_wrong_is_named(bert: LLM) -> None:
         bert.generate("text", use_tqdm=False)
 
 
+def test_a_long_prompt_may_be_cut(bert: LLM) -> None:
+    """Texts with their special tokens around what is left, ids at their end."""
+    long_text = "fox " * 400
+    prompts = [long_text, {"prompt": long_text}, IDS]
+
+    cut = bert.embed(prompts, truncate_prompt_tokens=4, use_tqdm=False)
+    [whole] = bert.embed(long_text, truncate_prompt_tokens=-1, use_tqdm=False)
+    [score] = bert.score(long_text, "fox fox", truncate_prompt_tokens=4, use_tqdm=False)
+
+    [short] = bert.embed("fox fox", use_tqdm=False)
+    assert [short.prompt_token_ids] * 2 == [one.prompt_token_ids for one in cut[:2]]
+    assert cut[2].prompt_token_ids == IDS[:4]
+    assert len(whole.prompt_token_ids) == 130
+    assert score.outputs.score == pytest.approx(1.0, abs=1e-6)
+    with pytest.raises(InvalidRequestError, match="truncate_prompt_tokens must be -1"):
+        bert.embed(long_text, truncate_prompt_tokens=131)
+
+
 def test_segments_may_be_given_by_hand(bert: LLM) -> None:
     """As vLLM's token_type_ids: zeros, then ones."""
     types = [0, 0, 0, 1, 1]

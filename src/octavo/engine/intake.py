@@ -360,6 +360,20 @@ class Intake:
         return list(sequences.values())
 
 
+def most_tokens(keep: int, max_model_len: int) -> int:
+    """How many tokens `truncate_prompt_tokens` keeps of a prompt without an answer.
+
+    -1 means as many as the context holds. Raises InvalidRequestError for what cannot be meant.
+    """
+    if keep != -1 and not (type(keep) is int and 1 <= keep <= max_model_len):
+        raise InvalidRequestError(
+            f"truncate_prompt_tokens must be -1, or between 1 and the context of {max_model_len} "
+            f"tokens, got {shown(keep)}",
+            param="truncate_prompt_tokens",
+        )
+    return max_model_len if keep == -1 else keep
+
+
 def _check_something_left(spec: SamplingSpec) -> None:
     """Refuse an allow-list of which other fields forbid every token."""
     if not spec.allowed_token_ids:

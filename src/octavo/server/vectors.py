@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
-from octavo.errors import InvalidRequestError
+from octavo.engine.intake import most_tokens
 from octavo.outputs import PoolingRequestOutput
 from octavo.pooling_params import PoolingParams
 from octavo.prompts import TokensPrompt
@@ -95,15 +95,8 @@ def longest_of(state: ServerState, body: PoolingFields) -> int | None:
 
     Raises InvalidRequestError for a `truncate_prompt_tokens` that cannot be meant.
     """
-    keep, longest = body.truncate_prompt_tokens, state.loaded.max_model_len
-    if keep is None:
-        return None
-    if keep != -1 and not 1 <= keep <= longest:
-        raise InvalidRequestError(
-            f"truncate_prompt_tokens must be -1, or between 1 and the context of {longest} tokens",
-            param="truncate_prompt_tokens",
-        )
-    return longest if keep == -1 else keep
+    keep = body.truncate_prompt_tokens
+    return None if keep is None else most_tokens(keep, state.loaded.max_model_len)
 
 
 async def token_prompts(state: ServerState, body: InputFields) -> list[TokensPrompt]:
