@@ -18,6 +18,7 @@ from octavo.prompts import TokensPrompt
 from octavo.server.chat_prompt import chat_prompt
 from octavo.server.disconnect import until_disconnect
 from octavo.server.field_names import errors_name
+from octavo.server.schemas.chat import check_num_messages
 from octavo.server.schemas.envelope import Usage
 from octavo.server.schemas.pooling import InputFields, PoolingFields, has_messages, inputs_of
 from octavo.server.serving import tenant_of
@@ -42,9 +43,13 @@ class VectorRequest:
         All prompts are checked before the first is queued. Raises InvalidRequestError,
         OverloadedError, RequestFailedError, DeadlineExceededError.
         """
-        work = self._outputs(tenant_of(request))
+        tenant = tenant_of(request)
+        num_tokens = sum(len(prompt["prompt_token_ids"]) for prompt in self.prompts)
+        work = self._outputs(tenant)
         with self.state.open_answers.one():
-            return await until_disconnect(request.receive, work)
+            outputs = await until_disconnect(request.receive, work)
+        self.state.quotas.spend(tenant, num_tokens)
+        return outputs
 
     async def _outputs(self, tenant: str) -> list[PoolingRequestOutput]:
         engine = self.state.engine
@@ -103,6 +108,7 @@ async def token_prompts(state: ServerState, body: InputFields) -> list[TokensPro
     """The prompts of a body: its inputs, or its chat as the template renders it."""
     keep = longest_of(state, body)
     if has_messages(body):
+        check_num_messages(body, state.config.max_messages)
         text = await chat_prompt(state, body)
         ids = await state.tokenise(text, add_special_tokens=bool(body.add_special_tokens))
         return [prompt_of(ids if keep is None else ids[:keep], text, body.cache_salt)]
