@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from octavo import LLM, PoolingParams
+from octavo import LLM, PoolingParams, SamplingParams
 from octavo.errors import InvalidRequestError
 from tests.support.tiny_encoders import (
     class_scores,
@@ -73,6 +73,24 @@ def test_the_prompt_that_is_wrong_is_named(bert: LLM) -> None:
         bert.embed(["fine", "fox " * 400], use_tqdm=False)
     with pytest.raises(InvalidRequestError, match="its tasks are embed"):
         bert.generate("text", use_tqdm=False)
+
+
+def test_a_long_prompt_may_be_cut(bert: LLM) -> None:
+    """Texts with their special tokens around what is left, ids at their end."""
+    long_text = "fox " * 400
+    prompts = [long_text, {"prompt": long_text}, IDS]
+
+    cut = bert.embed(prompts, truncate_prompt_tokens=4, use_tqdm=False)
+    [whole] = bert.embed(long_text, truncate_prompt_tokens=-1, use_tqdm=False)
+    [score] = bert.score(long_text, "fox fox", truncate_prompt_tokens=4, use_tqdm=False)
+
+    [short] = bert.embed("fox fox", use_tqdm=False)
+    assert [short.prompt_token_ids] * 2 == [one.prompt_token_ids for one in cut[:2]]
+    assert cut[2].prompt_token_ids == IDS[:4]
+    assert len(whole.prompt_token_ids) == 130
+    assert score.outputs.score == pytest.approx(1.0, abs=1e-6)
+    with pytest.raises(InvalidRequestError, match="truncate_prompt_tokens must be -1"):
+        bert.embed(long_text, truncate_prompt_tokens=131)
 
 
 def test_segments_may_be_given_by_hand(bert: LLM) -> None:
@@ -147,3 +165,33 @@ def test_a_model_of_text_names_the_flag_that_makes_vectors(folders: dict[str, Pa
         llm.embed("text", use_tqdm=False)
     with LLM(str(folders["qwen3_lm"]), task="embed", **SMALL) as llm:
         assert len(llm.embed("text", use_tqdm=False)) == 1
+
+
+def test_heads_that_are_not_used_are_not_read_and_not_complained_of(
+    folders: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A vocabulary's matrix on a decoder, a pooler on an encoder."""
+    for name in ("qwen3_lm", "bert"):
+        with LLM(str(folders[name]), runner="pooling", **SMALL) as llm:
+            llm.embed([IDS], use_tqdm=False)
+
+    assert "not used" not in caplog.text
+
+
+def test_an_embedding_models_decoder_may_still_write(folders: dict[str, Path]) -> None:
+    """With `--runner generate`, although its folder says how it pools."""
+    folder = folders["qwen3_lm"]
+    modules = folder / "modules.json"
+    modules.write_text(
+        '[{"path": "", "type": "a.Transformer"}, {"path": "", "type": "a.Normalize"}]'
+    )
+    try:
+        with LLM(str(folder), runner="generate", **SMALL) as llm:
+            [output] = llm.generate([IDS], SamplingParams(max_tokens=3), use_tqdm=False)
+        with LLM(str(folder), **SMALL) as llm:
+            [vector] = llm.embed([IDS], use_tqdm=False)
+    finally:
+        modules.unlink()
+
+    assert len(output.outputs[0].token_ids) <= 3
+    assert vector.outputs.hidden_size == 64

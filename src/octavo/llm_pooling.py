@@ -6,9 +6,10 @@ defaults are vLLM's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from octavo.engine.intake import most_tokens
 from octavo.engine.scoring import cosine, pair_prompt, paired, reads_pairs
 from octavo.engine.sync_engine import PoolingJob, SyncEngine
 from octavo.errors import InvalidRequestError
@@ -42,16 +43,23 @@ class PoolingCalls:
         pooling_params: GivenParams = None,
         *,
         pooling_task: PoolingTask | None = None,
+        truncate_prompt_tokens: int | None = None,
         use_tqdm: bool = True,
     ) -> list[PoolingRequestOutput]:
-        """The vector of each prompt, or with a task such as "token_embed" those of its tokens."""
+        """The vector of each prompt, or with a task such as "token_embed" those of its tokens.
+
+        Of a prompt that is too long `truncate_prompt_tokens` keeps the beginning, special tokens
+        included; -1: as much as the model takes. The same in `embed` and `classify`.
+        """
+        keep = self._most_tokens(truncate_prompt_tokens)
         several = [prompts] if is_one(prompts) else cast(Sequence[PromptType], prompts)
         given = PoolingParams() if pooling_params is None else pooling_params
         params = one_each(given, PoolingParams, len(several), "pooling_params")
         jobs: list[PoolingJob] = []
         for prompt, own in zip(several, params, strict=True):
             with naming(len(jobs), len(several), "prompt"):
-                jobs.append(self.llm_engine.check_pooling(prompt, _with_task(own, pooling_task)))
+                cut = prompt if keep is None else self._beginning(prompt, keep)
+                jobs.append(self.llm_engine.check_pooling(cut, _with_task(own, pooling_task)))
         return self.llm_engine.run_pooling(jobs, shows_progress=use_tqdm)
 
     def embed(
@@ -59,10 +67,17 @@ class PoolingCalls:
         prompts: PromptType | Sequence[PromptType],
         pooling_params: GivenParams = None,
         *,
+        truncate_prompt_tokens: int | None = None,
         use_tqdm: bool = True,
     ) -> list[EmbeddingRequestOutput]:
         """The embedding of each prompt."""
-        made = self.encode(prompts, pooling_params, pooling_task="embed", use_tqdm=use_tqdm)
+        made = self.encode(
+            prompts,
+            pooling_params,
+            pooling_task="embed",
+            truncate_prompt_tokens=truncate_prompt_tokens,
+            use_tqdm=use_tqdm,
+        )
         return [
             EmbeddingRequestOutput(
                 one.request_id,
@@ -80,10 +95,17 @@ class PoolingCalls:
         prompts: PromptType | Sequence[PromptType],
         pooling_params: GivenParams = None,
         *,
+        truncate_prompt_tokens: int | None = None,
         use_tqdm: bool = True,
     ) -> list[ClassificationRequestOutput]:
         """A number for each label of the model, for each prompt."""
-        made = self.encode(prompts, pooling_params, pooling_task="classify", use_tqdm=use_tqdm)
+        made = self.encode(
+            prompts,
+            pooling_params,
+            pooling_task="classify",
+            truncate_prompt_tokens=truncate_prompt_tokens,
+            use_tqdm=use_tqdm,
+        )
         return [
             ClassificationRequestOutput(
                 one.request_id,
@@ -121,13 +143,11 @@ class PoolingCalls:
         A model of one label reads both texts; an embedding model gives the cosine of two vectors.
         """
         engine = self.llm_engine.engine
+        keep = self._most_tokens(truncate_prompt_tokens)
         pairs = paired(_texts(data_1), _texts(data_2), ("data_1", "data_2"))
         if not reads_pairs(engine):
-            return self._similarities(pairs, pooling_params, use_tqdm)
-        prompts = [
-            pair_prompt(engine, first, second, max_tokens=truncate_prompt_tokens)
-            for first, second in pairs
-        ]
+            return self._similarities(pairs, pooling_params, keep, use_tqdm)
+        prompts = [pair_prompt(engine, *pair, max_tokens=keep) for pair in pairs]
         made = self.encode(prompts, pooling_params, pooling_task="classify", use_tqdm=use_tqdm)
         return [
             ScoringRequestOutput(
@@ -141,12 +161,32 @@ class PoolingCalls:
             for one in made
         ]
 
+    def _most_tokens(self, keep: int | None) -> int | None:
+        """Tokens of a prompt to keep, None for all. Raises InvalidRequestError."""
+        return None if keep is None else most_tokens(keep, self.llm_engine.engine.max_model_len)
+
+    def _beginning(self, prompt: PromptType, keep: int) -> PromptType:
+        """What of a prompt fits so many tokens; anything wrong is left for the intake to refuse."""
+        if isinstance(prompt, str):
+            return self.llm_engine.engine.tokenizer.encode_cut(prompt, keep)
+        if isinstance(prompt, Mapping):
+            text = prompt.get("prompt")
+            if isinstance(text, str) and "prompt_token_ids" not in prompt:
+                return self.llm_engine.engine.tokenizer.encode_cut(text, keep)
+            return prompt
+        return prompt[:keep]
+
     def _similarities(
-        self, pairs: list[tuple[str, str]], params: PoolingParams | None, use_tqdm: bool
+        self,
+        pairs: list[tuple[str, str]],
+        params: PoolingParams | None,
+        keep: int | None,
+        use_tqdm: bool,
     ) -> list[ScoringRequestOutput]:
         """Each text is embedded once, however many pairs it is in."""
         texts = list(dict.fromkeys(text for pair in pairs for text in pair))
-        made = dict(zip(texts, self.embed(texts, params, use_tqdm=use_tqdm), strict=True))
+        vectors = self.embed(texts, params, truncate_prompt_tokens=keep, use_tqdm=use_tqdm)
+        made = dict(zip(texts, vectors, strict=True))
         return [
             ScoringRequestOutput(
                 f"{made[first].request_id}-{made[second].request_id}",

@@ -133,4 +133,5 @@ def test_who_needs_whole_prompts_gets_steps_as_long_as_the_context() -> None:
     assert encoder.scheduler.max_num_batched_tokens == 3000
     assert not encoder.scheduler.enable_chunked_prefill
     assert not encoder.cache.enable_prefix_caching
+    assert encoder.cache.num_gpu_blocks_override == 94 + 64 + 1 + 3  # of one full step
     assert last == plain

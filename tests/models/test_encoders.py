@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from gguf import GGMLQuantizationType as GgmlType
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -15,6 +16,7 @@ from octavo.contracts.step import PoolingMethod
 from octavo.runner.base import Runner
 from octavo.runner.native_runner import NativeRunner
 from octavo.weights.checkpoint import Checkpoint
+from octavo.weights.gguf_checkpoint import open_gguf
 from octavo.weights.hf_folder import open_folder
 from tests.models.conftest import BACKENDS
 from tests.support.step_driver import RunnerSizes, StepDriver, start_runner
@@ -30,6 +32,8 @@ from tests.support.tiny_encoders import (
     pair_library,
     save_encoder,
 )
+from tests.support.tiny_gguf import all_of, oracle_of, quantise, write_gguf
+from tests.support.tiny_tokenizer import SENTENCES
 
 PROMPT = tuple(5 + (7 * i * i + 3 * i + 11) % (VOCAB_SIZE - 5) for i in range(75))
 OTHERS = (PROMPT[:9], PROMPT[40:41], PROMPT[5:33])
@@ -138,15 +142,44 @@ def test_scores_of_labels_are_those_of_transformers(
     record(record_property, running, backend, difference)
 
 
+@pytest.mark.parametrize("type", [GgmlType.F32, GgmlType.F16, GgmlType.Q8_0])
+def test_a_gguf_file_of_bert_gives_the_numbers_that_it_stores(
+    type: GgmlType, backend: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """Its tokenizer and its way of pooling are those of the folder."""
+    model = make_encoder("bert")
+    stored = quantise(model, all_of(type))
+    write_gguf(model, stored, tmp_path / "model.gguf")
+    oracle, checkpoint = oracle_of(model, stored), open_gguf(tmp_path / "model.gguf")
+    runner = start_runner(BACKENDS[backend], checkpoint, SIZES)
+    running = Running(oracle, checkpoint, runner, "mean")
+    states = hidden_states(oracle, PROMPT, 40)
+
+    difference = float((running.vectors(method="all", second_segment=40) - states).abs().max())
+
+    assert difference < LARGEST_DIFFERENCE
+    mean = running.vectors(second_segment=40)[0]
+    torch.testing.assert_close(mean, states.mean(dim=0), rtol=1e-4, atol=1e-4)
+    runner.close()
+    tokenizer = checkpoint.load_tokenizer()
+    for text in (*SENTENCES, "Unhappily, fox-like [SEP] 3.5"):
+        encoding = pair_library().encode(text, "the fox")
+        pair = (encoding.ids, encoding.type_ids.index(1))
+        assert pair == tokenizer.encode_pair(text, "the fox")
+        assert tokenizer.encode(text) == pair_library().encode(text).ids
+    record(record_property, running, backend, difference, file="GGUF")
+
+
 def record(
     record_property: Callable[[str, object], None],
     running: Running,
     backend: str,
     difference: float,
+    file: str = "folder",
 ) -> None:
     """For tools/model_table.py."""
     record_property("architecture", type(running.oracle).__name__)
-    record_property("file", "folder")
+    record_property("file", file)
     record_property("backend", backend)
     record_property("largest_difference", difference)
 

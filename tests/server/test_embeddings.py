@@ -195,6 +195,9 @@ async def test_each_kind_of_model_says_what_the_other_is_for(encoder_folder: Mak
         no_scores = await client.post("/score", {"text_1": "a", "text_2": "b"})
     async with pooling_server(encoder_folder("bert")) as client:
         no_text = await client.post("/v1/completions", {"prompt": TEXT})
+        chat: dict[str, Any] = {"messages": [{"role": "user", "content": TEXT}]}
+        no_chat = await client.post("/v1/chat/completions", chat)
+        no_message = await client.post("/v1/messages", chat | {"max_tokens": 3, "model": "tiny"})
         no_labels = await client.post("/classify", {"input": TEXT})
     async with pooling_server(encoder_folder("bert_classifier")) as client:
         no_embedding = await client.post(EMBEDDINGS, {"input": TEXT})
@@ -202,11 +205,21 @@ async def test_each_kind_of_model_says_what_the_other_is_for(encoder_folder: Mak
 
     assert "--runner pooling" in no_vectors.error["message"]
     assert "--runner pooling" in no_scores.error["message"]
-    assert "its tasks are embed and token_embed" in no_text.error["message"]
+    for reply in (no_text, no_chat, no_message):
+        assert "its tasks are embed and token_embed" in reply.error["message"]
     assert "it can embed and token_embed" in no_labels.error["message"]
     assert "it can classify and token_classify" in no_embedding.error["message"]
     assert "this one has 3" in no_score.error["message"]
-    replies = (no_vectors, no_scores, no_text, no_labels, no_embedding, no_score)
+    replies = (
+        no_vectors,
+        no_scores,
+        no_text,
+        no_chat,
+        no_message,
+        no_labels,
+        no_embedding,
+        no_score,
+    )
     assert {400} == {reply.status for reply in replies}
 
 

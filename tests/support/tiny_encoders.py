@@ -101,6 +101,20 @@ CASES = {
         "last",
         {"num_key_value_heads": 2, "head_dim": 16, "num_labels": 1, "pad_token_id": 1},
     ),
+    "embedding_gemma": EncoderCase(
+        "Gemma3TextConfig",
+        "Gemma3TextModel",
+        changes={
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "sliding_window": 20,
+            "sliding_window_pattern": 3,
+            "use_bidirectional_attention": True,
+            "pad_token_id": 1,
+            "bos_token_id": 0,
+            "eos_token_id": 2,
+        },
+    ),
     "qwen3_lm": EncoderCase(
         "Qwen3Config", "Qwen3ForCausalLM", "last", {"num_key_value_heads": 2, "head_dim": 16}
     ),

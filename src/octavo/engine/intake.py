@@ -131,12 +131,7 @@ class Intake:
         answer may take. `structured_outputs` have been compiled by `Grammars.check`. Raises
         InvalidRequestError that names the field and the limit.
         """
-        if self.limits.pooler is not None:
-            tasks = " and ".join(self.limits.pooler.tasks)
-            raise InvalidRequestError(
-                f"this model makes no text, its tasks are {tasks}; ask for those, or start the "
-                "engine with --runner generate if it has a language model's head"
-            )
+        self.require_text()
         params.verify()
         self._check_priority(priority)
         self._check_token_ids(params)
@@ -167,6 +162,15 @@ class Intake:
             return [first]
         first = msgspec.structs.replace(first, request_id=f"{request_id}/0")
         return [first, *(_fork_of(first, request_id, n) for n in range(1, params.n))]
+
+    def require_text(self) -> None:
+        """Raises InvalidRequestError where the model makes vectors instead."""
+        if self.limits.pooler is not None:
+            tasks = " and ".join(self.limits.pooler.tasks)
+            raise InvalidRequestError(
+                f"this model makes no text, its tasks are {tasks}; ask for those, or start the "
+                "engine with --runner generate if it has a language model's head"
+            )
 
     def pooling_request(
         self,
@@ -354,6 +358,20 @@ class Intake:
                 if ids:
                     sequences[tuple(ids)] = ids
         return list(sequences.values())
+
+
+def most_tokens(keep: int, max_model_len: int) -> int:
+    """How many tokens `truncate_prompt_tokens` keeps of a prompt without an answer.
+
+    -1 means as many as the context holds. Raises InvalidRequestError for what cannot be meant.
+    """
+    if keep != -1 and not (type(keep) is int and 1 <= keep <= max_model_len):
+        raise InvalidRequestError(
+            f"truncate_prompt_tokens must be -1, or between 1 and the context of {max_model_len} "
+            f"tokens, got {shown(keep)}",
+            param="truncate_prompt_tokens",
+        )
+    return max_model_len if keep == -1 else keep
 
 
 def _check_something_left(spec: SamplingSpec) -> None:

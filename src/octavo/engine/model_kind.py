@@ -14,7 +14,7 @@ from octavo.config.engine import EngineConfig, ModelConfig
 from octavo.config.model_facts import ModelFacts, PoolingFacts, PoolingMethod
 from octavo.engine.pooler import needs_whole_prompts
 from octavo.errors import ConfigError
-from octavo.weights.checkpoint import Checkpoint, with_facts
+from octavo.weights.checkpoint import Checkpoint, understood_as
 
 _METHODS: dict[str, PoolingMethod] = {"CLS": "first", "LAST": "last", "MEAN": "mean"}
 # Names of one thing over vLLM's versions.
@@ -31,7 +31,7 @@ def with_kind(checkpoint: Checkpoint, model: ModelConfig) -> Checkpoint:
         pooling = _changed(pooling, changes)
     elif changes:
         raise ConfigError("--pooler-config is for models that make vectors: use --runner pooling")
-    return with_facts(checkpoint, replace(facts, pooling=pooling))
+    return understood_as(checkpoint, replace(facts, pooling=pooling))
 
 
 def config_for(config: EngineConfig, facts: ModelFacts) -> EngineConfig:
@@ -46,12 +46,18 @@ def config_for(config: EngineConfig, facts: ModelFacts) -> EngineConfig:
             "--kv-offload-dir: this model keeps nothing in the KV cache; leave it out"
         )
     num_tokens = max(scheduler.max_num_batched_tokens, longest)
+    num_blocks = cache.num_gpu_blocks_override
+    if num_blocks is None and cache.kv_cache_memory_bytes is None:
+        # What one step can fill: each request has a last block that is not full, and one block in a
+        # hundred stays free.
+        num_blocks = -(-num_tokens // cache.block_size) + scheduler.max_num_seqs
+        num_blocks += 1 + num_blocks // 50
     return replace(
         config,
         scheduler=replace(
             scheduler, enable_chunked_prefill=False, max_num_batched_tokens=num_tokens
         ),
-        cache=replace(cache, enable_prefix_caching=False),
+        cache=replace(cache, enable_prefix_caching=False, num_gpu_blocks_override=num_blocks),
     )
 
 

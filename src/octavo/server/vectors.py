@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
-from octavo.errors import InvalidRequestError
+from octavo.engine.intake import most_tokens
 from octavo.outputs import PoolingRequestOutput
 from octavo.pooling_params import PoolingParams
 from octavo.prompts import TokensPrompt
 from octavo.server.chat_prompt import chat_prompt
 from octavo.server.disconnect import until_disconnect
 from octavo.server.field_names import errors_name
+from octavo.server.schemas.chat import check_num_messages
 from octavo.server.schemas.envelope import Usage
 from octavo.server.schemas.pooling import InputFields, PoolingFields, has_messages, inputs_of
 from octavo.server.serving import tenant_of
@@ -42,9 +43,13 @@ class VectorRequest:
         All prompts are checked before the first is queued. Raises InvalidRequestError,
         OverloadedError, RequestFailedError, DeadlineExceededError.
         """
-        work = self._outputs(tenant_of(request))
+        tenant = tenant_of(request)
+        num_tokens = sum(len(prompt["prompt_token_ids"]) for prompt in self.prompts)
+        work = self._outputs(tenant)
         with self.state.open_answers.one():
-            return await until_disconnect(request.receive, work)
+            outputs = await until_disconnect(request.receive, work)
+        self.state.quotas.spend(tenant, num_tokens)
+        return outputs
 
     async def _outputs(self, tenant: str) -> list[PoolingRequestOutput]:
         engine = self.state.engine
@@ -95,21 +100,15 @@ def longest_of(state: ServerState, body: PoolingFields) -> int | None:
 
     Raises InvalidRequestError for a `truncate_prompt_tokens` that cannot be meant.
     """
-    keep, longest = body.truncate_prompt_tokens, state.loaded.max_model_len
-    if keep is None:
-        return None
-    if keep != -1 and not 1 <= keep <= longest:
-        raise InvalidRequestError(
-            f"truncate_prompt_tokens must be -1, or between 1 and the context of {longest} tokens",
-            param="truncate_prompt_tokens",
-        )
-    return longest if keep == -1 else keep
+    keep = body.truncate_prompt_tokens
+    return None if keep is None else most_tokens(keep, state.loaded.max_model_len)
 
 
 async def token_prompts(state: ServerState, body: InputFields) -> list[TokensPrompt]:
     """The prompts of a body: its inputs, or its chat as the template renders it."""
     keep = longest_of(state, body)
     if has_messages(body):
+        check_num_messages(body, state.config.max_messages)
         text = await chat_prompt(state, body)
         ids = await state.tokenise(text, add_special_tokens=bool(body.add_special_tokens))
         return [prompt_of(ids if keep is None else ids[:keep], text, body.cache_salt)]

@@ -1,8 +1,8 @@
 """A tokenizer from the metadata of a GGUF file.
 
-Owns the meaning of the `tokenizer.ggml.*` keys: byte-level BPE (`gpt2`) and SentencePiece BPE
-(`llama`, merged by our own code: `sentencepiece.py`). A file holds the vocabulary, not a tokenizer:
-what a tokenizer.json would say besides is known by the name of the pre-tokenizer
+Owns the meaning of the `tokenizer.ggml.*` keys: byte-level BPE (`gpt2`), SentencePiece BPE (`llama`,
+merged by our own code: `sentencepiece.py`) and WordPiece (`bert`). A file holds the vocabulary, not a
+tokenizer: what a tokenizer.json would say besides is known by the name of the pre-tokenizer
 (`pre_tokenizers.py`) or recovered from scores.
 Does not know: where the metadata come from.
 """
@@ -16,7 +16,14 @@ from functools import cached_property
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers
+from tokenizers import (
+    AddedToken,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 
 from octavo.errors import CorruptFileError, UnsupportedModelError
 from octavo.text.library import Library
@@ -31,6 +38,7 @@ T = TypeVar("T")
 
 KEY = "tokenizer.ggml."
 NUM_BYTE_TOKENS = 256
+WORD_PIECES = "bert"
 # GGUF key of a token's id -> the name chat templates use.
 NAMED_KEYS = {
     "bos_token_id": "bos_token",
@@ -85,7 +93,10 @@ class _GgufVocabulary:
     @cached_property
     def tokens(self) -> list[str]:
         """All tokens by id. Decoded when somebody asks: that takes a moment for a large vocabulary."""
-        return _named_tokens(self._list("tokens", str))
+        tokens = _named_tokens(self._list("tokens", str))
+        if self._metadata.get(KEY + "model") == WORD_PIECES:
+            return [word_piece(token) for token in tokens]
+        return tokens
 
     @cached_property
     def ids(self) -> dict[str, int]:
@@ -102,6 +113,7 @@ class _GgufVocabulary:
         builders: dict[object, Callable[[], tuple[Library, bool]]] = {
             "gpt2": self._byte_level,
             "llama": self._sentencepiece,
+            WORD_PIECES: self._word_pieces,
         }
         if model not in builders:
             known = ", ".join(sorted(map(str, builders)))
@@ -117,7 +129,7 @@ class _GgufVocabulary:
             library,
             named_tokens={name: text for name, text in texts.items() if text is not None},
             special_ids=special | set(named.values()),
-            frame=self._frame(named, adds_bos),
+            frame=None if model == WORD_PIECES else self._frame(named, adds_bos),
         )
 
     def _byte_level(self) -> tuple[Library, bool]:
@@ -184,6 +196,41 @@ class _GgufVocabulary:
         library.decoder = decoder
         self._add_whole_tokens(library)
         return library
+
+    def _word_pieces(self) -> tuple[tokenizers.Tokenizer, bool]:
+        """BERT's words and pieces, with special tokens around one text or two.
+
+        The file does not say whether letters are made small: they are unless the vocabulary has
+        large ones.
+        """
+        unknown = self._id("unknown_token_id")
+        name = "[UNK]" if unknown is None else self.tokens[unknown]
+        try:
+            model = models.WordPiece(vocab=self.ids, unk_token=name)
+        except Exception as error:  # the library raises nothing narrower
+            raise CorruptFileError(f"{KEY}tokens make no vocabulary: {error}") from error
+        library = tokenizers.Tokenizer(model)
+        words = [self.tokens[id_] for id_ in self._ids_of(TokenKind.NORMAL)]
+        is_cased = any(word != word.lower() for word in words if not _is_bracketed(word))
+        library.normalizer = normalizers.BertNormalizer(lowercase=not is_cased)
+        library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        library.decoder = decoders.WordPiece()
+        begin, end = self._mark("cls", "bos", "[CLS]"), self._mark("seperator", "eos", "[SEP]")
+        library.post_processor = processors.TemplateProcessing(
+            single=[begin, "$A", end],
+            pair=[begin, "$A", end, "$B:1", f"{end}:1"],
+            special_tokens=[(begin, self.ids[begin]), (end, self.ids[end])],
+        )
+        return library, False
+
+    def _mark(self, key: str, older_key: str, name: str) -> str:
+        """The token that begins or ends a text, under its key, an older one or its usual name."""
+        for id_ in (self._id(f"{key}_token_id"), self._id(f"{older_key}_token_id")):
+            if id_ is not None:
+                return self.tokens[id_]
+        if name not in self.ids:
+            raise CorruptFileError(f"{KEY}{key}_token_id is missing, and so is the token {name}")
+        return name
 
     def _merges_by_score(self, scores: Sequence[float]) -> list[tuple[str, str]]:
         """Each way of putting a token together from two others, best token first.
@@ -290,6 +337,20 @@ class _GgufVocabulary:
         tokens = self._list("tokens", str)
         raw = [token.encode("utf-8", "surrogatepass") for token in tokens]
         return b"".join(len(token).to_bytes(8, "little") + token for token in raw), len(raw)
+
+
+def word_piece(token: str) -> str:
+    """BERT's spelling of a token: llama.cpp marks beginnings of words, BERT what follows them."""
+    if _is_bracketed(token):
+        return token
+    if token.startswith(SPACE_MARK):
+        return token.removeprefix(SPACE_MARK)
+    return f"##{token}"
+
+
+def _is_bracketed(token: str) -> bool:
+    """Whether it is a name such as [CLS]."""
+    return len(token) > 2 and token.startswith("[") and token.endswith("]")
 
 
 def _named_tokens(tokens: list[str]) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, Literal, Protocol, cast
 
-from octavo.config.model_facts import ModelFacts
+from octavo.config.model_facts import ModelFacts, PoolingFacts
 from octavo.text.tokenizer import Tokenizer
 
 
@@ -136,6 +136,30 @@ class Checkpoint(Protocol):
         """Build the tokenizer; may take a moment, is done once."""
 
 
-def with_facts(checkpoint: Checkpoint, facts: ModelFacts) -> Checkpoint:
-    """The same checkpoint, otherwise understood. Every kind of checkpoint is a dataclass."""
-    return cast(Checkpoint, replace(cast(Any, checkpoint), facts=facts))
+# Parts of a checkpoint that belong to what it was trained for, and not to its vectors.
+_OTHER_HEADS = ("pooler.", "cls.", "lm_head.", "head.", "decoder.", "classifier.", "score.")
+
+
+def understood_as(checkpoint: Checkpoint, facts: ModelFacts) -> Checkpoint:
+    """The same checkpoint, otherwise understood. Every kind of checkpoint is a dataclass.
+
+    Tensors of heads that a model of vectors does not use are left out.
+    """
+    changes: dict[str, Any] = {"facts": facts}
+    needed = _needed_tensors(checkpoint.tensors, facts.pooling)
+    if len(needed) < len(checkpoint.tensors):
+        changes["tensors"] = needed
+    return cast(Checkpoint, replace(cast(Any, checkpoint), **changes))
+
+
+def _needed_tensors(
+    tensors: Mapping[str, TensorView], pooling: PoolingFacts | None
+) -> Mapping[str, TensorView]:
+    if pooling is None:
+        return tensors
+    own = tuple(part for layer in pooling.layers for part in (layer.name, layer.norm) if part)
+    return {
+        name: view
+        for name, view in tensors.items()
+        if not name.startswith(_OTHER_HEADS) or name.rpartition(".")[0] in own
+    }

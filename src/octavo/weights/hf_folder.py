@@ -25,7 +25,7 @@ from octavo.weights.hf_generation import (
     generation_defaults,
 )
 from octavo.weights.hf_names import layout_of, renamed
-from octavo.weights.hf_pooling import dense_files, needed_tensors, with_pooling
+from octavo.weights.hf_pooling import dense_files, with_pooling
 from octavo.weights.json_file import read_fields
 from octavo.weights.safetensors_file import read_safetensors
 from octavo.weights.word_classifier import score_matrix
@@ -77,7 +77,7 @@ def open_folder(
     layout = layout_of(facts.architecture)
     tensors = renamed(_decoder_only(_tensors(folder)), layout)
     tensors |= score_matrix(tensors, folder, config)
-    tensors = needed_tensors(tensors, facts.pooling) | _dense_tensors(folder, facts)
+    tensors |= _dense_tensors(folder, facts)
     return HfCheckpoint(
         name=name or folder.resolve().name,
         facts=facts,

@@ -8,7 +8,6 @@ of small layers.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from octavo.config.model_facts import (
     ScoreActivation,
 )
 from octavo.errors import CorruptFileError, UnsupportedModelError
-from octavo.weights.checkpoint import TensorView
 from octavo.weights.fields import Fields
 from octavo.weights.json_file import optional_fields, read_bytes, read_fields
 from octavo.weights.word_classifier import compares_words, words_of
@@ -41,8 +39,6 @@ _ACTIVATIONS: dict[str, HiddenAct | None] = {
     "ReLU": "relu",
     "SiLU": "silu",
 }
-# Parts of a checkpoint that belong to what it was trained for, and not to its vectors.
-_OTHER_HEADS = ("pooler.", "cls.", "lm_head.", "head.", "decoder.", "classifier.", "score.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +82,6 @@ def classifier_facts(facts: ModelFacts, config: Fields, architecture: str) -> Po
         labels=labels,
         activation=_classifier_activation(config, len(labels)),
     )
-
-
-def needed_tensors(
-    tensors: Mapping[str, TensorView], pooling: PoolingFacts | None
-) -> dict[str, TensorView]:
-    """All tensors but those of heads that the model does not use for its vectors."""
-    if pooling is None:
-        return dict(tensors)
-    own = tuple(part for layer in pooling.layers for part in (layer.name, layer.norm) if part)
-    return {
-        name: view
-        for name, view in tensors.items()
-        if not name.startswith(_OTHER_HEADS) or name.rpartition(".")[0] in own
-    }
 
 
 def dense_files(folder: Path) -> dict[str, Path]:

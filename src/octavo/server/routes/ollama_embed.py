@@ -12,14 +12,25 @@ from octavo.errors import InvalidRequestError
 from octavo.outputs import PoolingRequestOutput
 from octavo.pooling_params import PoolingParams
 from octavo.server.bodies import json_response, read_json
+from octavo.server.described import BODY_ERRORS, ENGINE_ERRORS, MODEL_ERRORS, described
 from octavo.server.dialects.ollama import served_name
 from octavo.server.routes.health import state_of
-from octavo.server.schemas.ollama import OllamaEmbeddingsRequest, OllamaEmbedRequest
+from octavo.server.schemas.ollama import (
+    OllamaEmbedAnswer,
+    OllamaEmbeddingsAnswer,
+    OllamaEmbeddingsRequest,
+    OllamaEmbedRequest,
+)
 from octavo.server.schemas.pooling import EmbeddingRequest
 from octavo.server.state import ServerState, new_id
 from octavo.server.vectors import VectorRequest, token_prompts, usage_of
 
 
+@described(
+    body=OllamaEmbedRequest,
+    answer=OllamaEmbedAnswer,
+    errors=(*BODY_ERRORS, *MODEL_ERRORS, *ENGINE_ERRORS),
+)
 async def ollama_embed(request: Request) -> Response:
     """A vector of unit length for each input."""
     state = state_of(request)
@@ -35,16 +46,20 @@ async def ollama_embed(request: Request) -> Response:
     if texts:  # without any it is a question whether the model is there
         outputs = await _outputs(request, state, texts, params, cuts=body.truncate is not False)
     return json_response(
-        {
-            "model": model,
-            "embeddings": [_vector(output) for output in outputs],
-            "total_duration": time.monotonic_ns() - start,
-            "load_duration": 0,
-            "prompt_eval_count": usage_of(outputs).prompt_tokens,
-        }
+        OllamaEmbedAnswer(
+            model=model,
+            embeddings=[_vector(output) for output in outputs],
+            total_duration=time.monotonic_ns() - start,
+            prompt_eval_count=usage_of(outputs).prompt_tokens,
+        )
     )
 
 
+@described(
+    body=OllamaEmbeddingsRequest,
+    answer=OllamaEmbeddingsAnswer,
+    errors=(*BODY_ERRORS, *MODEL_ERRORS, *ENGINE_ERRORS),
+)
 async def ollama_embeddings(request: Request) -> Response:
     """The older way: one vector, as the model gives it."""
     state = state_of(request)
@@ -54,10 +69,10 @@ async def ollama_embeddings(request: Request) -> Response:
     state.require_ready()
     served_name(state, body.model)
     if not body.prompt:
-        return json_response({"embedding": []})
+        return json_response(OllamaEmbeddingsAnswer(embedding=[]))
     params = PoolingParams(task="embed")
     outputs = await _outputs(request, state, [body.prompt], params, cuts=True)
-    return json_response({"embedding": _vector(outputs[0])})
+    return json_response(OllamaEmbeddingsAnswer(embedding=_vector(outputs[0])))
 
 
 async def _outputs(

@@ -16,16 +16,19 @@ from octavo.errors import InvalidRequestError
 from octavo.outputs import PoolingRequestOutput
 from octavo.pooling_params import PoolingParams, PoolingTask
 from octavo.server.bodies import json_response, read_json
+from octavo.server.described import BODY_ERRORS, ENGINE_ERRORS, MODEL_ERRORS, described
 from octavo.server.routes.health import state_of
 from octavo.server.schemas.pooling import (
     Classified,
+    ClassifyAnswer,
     ClassifyRequest,
     Embedding,
+    EmbeddingAnswer,
     EmbeddingRequest,
     InputFields,
     Pooled,
-    PoolingAnswer,
     PoolingRequest,
+    VectorAnswer,
     check_fields,
 )
 from octavo.server.state import ServerState, new_id
@@ -35,6 +38,13 @@ _NUMBERS = {"float32": "f", "float16": "e"}
 _ORDERS = {"native": "<" if sys.byteorder == "little" else ">", "little": "<", "big": ">"}
 
 
+@described(
+    body=EmbeddingRequest,
+    required=("input",),
+    examples={"texts": {"input": ["a text", "another"]}},
+    answer=EmbeddingAnswer,
+    errors=(*BODY_ERRORS, *MODEL_ERRORS, *ENGINE_ERRORS),
+)
 async def create_embedding(request: Request) -> Response:
     """A vector of each input."""
     state = state_of(request)
@@ -51,9 +61,16 @@ async def create_embedding(request: Request) -> Response:
         Embedding(index=index, embedding=shown(cast(list[float], output.outputs.data)))
         for index, output in enumerate(outputs)
     ]
-    return _answer(answer_id, model, data, outputs)
+    return _answer(EmbeddingAnswer, answer_id, model, data, outputs)
 
 
+@described(
+    body=PoolingRequest,
+    required=("input",),
+    examples={"texts": {"input": ["a text", "another"]}},
+    answer=VectorAnswer,
+    errors=(*BODY_ERRORS, *MODEL_ERRORS, *ENGINE_ERRORS),
+)
 async def create_pooling(request: Request) -> Response:
     """Whatever the model makes of each input, or of each of its tokens."""
     state = state_of(request)
@@ -76,10 +93,17 @@ async def create_pooling(request: Request) -> Response:
             [shown(vector) for vector in cast(list[list[float]], made)] if is_of_tokens else []
         )
         one = vectors if is_of_tokens else shown(cast(list[float], made))
-        data.append(Pooled(index=index, data=cast("list[float]", one)))
-    return _answer(answer_id, model, data, outputs)
+        data.append(Pooled(index=index, data=cast("list[float | str | list[float]]", one)))
+    return _answer(VectorAnswer, answer_id, model, data, outputs)
 
 
+@described(
+    body=ClassifyRequest,
+    required=("input",),
+    examples={"texts": {"input": ["a text", "another"]}},
+    answer=ClassifyAnswer,
+    errors=(*BODY_ERRORS, *MODEL_ERRORS, *ENGINE_ERRORS),
+)
 async def classify(request: Request) -> Response:
     """A number for each label of the model, for each input."""
     state = state_of(request)
@@ -96,7 +120,7 @@ async def classify(request: Request) -> Response:
         probs = cast(list[float], output.outputs.data)
         label = pooling.labels[probs.index(max(probs))]
         data.append(Classified(index=index, label=label, probs=probs, num_classes=len(probs)))
-    return _answer(answer_id, model, data, outputs)
+    return _answer(ClassifyAnswer, answer_id, model, data, outputs)
 
 
 async def _outputs(
@@ -115,19 +139,15 @@ async def _outputs(
 
 
 def _answer(
+    kind: Callable[..., EmbeddingAnswer | VectorAnswer | ClassifyAnswer],
     answer_id: str,
     model: str,
     data: list[Embedding] | list[Pooled] | list[Classified],
     outputs: list[PoolingRequestOutput],
 ) -> Response:
+    usage = usage_of(outputs)
     return json_response(
-        PoolingAnswer(
-            id=answer_id,
-            created=int(time.time()),
-            model=model,
-            data=data,
-            usage=usage_of(outputs),
-        )
+        kind(id=answer_id, created=int(time.time()), model=model, data=data, usage=usage)
     )
 
 

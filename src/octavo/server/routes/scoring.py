@@ -16,14 +16,15 @@ from octavo.outputs import PoolingRequestOutput
 from octavo.pooling_params import PoolingParams, PoolingTask
 from octavo.prompts import TokensPrompt
 from octavo.server.bodies import json_response, read_json
+from octavo.server.described import BODY_ERRORS, ENGINE_ERRORS, MODEL_ERRORS, described
 from octavo.server.routes.health import state_of
 from octavo.server.schemas.envelope import Usage
 from octavo.server.schemas.pooling import (
-    PoolingAnswer,
     RankedDocument,
     RerankAnswer,
     RerankRequest,
     Score,
+    ScoreAnswer,
     ScoreRequest,
     check_fields,
     sides_of,
@@ -33,6 +34,12 @@ from octavo.server.state import ServerState, new_id, prompt_of
 from octavo.server.vectors import VectorRequest, longest_of, usage_of
 
 
+@described(
+    body=ScoreRequest,
+    examples={"one with many": {"queries": "a question", "documents": ["an answer", "another"]}},
+    answer=ScoreAnswer,
+    errors=(*BODY_ERRORS, *MODEL_ERRORS, *ENGINE_ERRORS),
+)
 async def create_score(request: Request) -> Response:
     """A score of each pair: one text with each of many, or each with its counterpart."""
     state = state_of(request)
@@ -45,7 +52,7 @@ async def create_score(request: Request) -> Response:
     pairs = paired(first, second, names)
     scores, usage = await _Scorer(state, body, answer_id).scores(request, pairs)
     return json_response(
-        PoolingAnswer(
+        ScoreAnswer(
             id=answer_id,
             created=int(time.time()),
             model=model,
@@ -55,6 +62,13 @@ async def create_score(request: Request) -> Response:
     )
 
 
+@described(
+    body=RerankRequest,
+    required=("query", "documents"),
+    examples={"best": {"query": "a question", "documents": ["an answer", "another"], "top_n": 1}},
+    answer=RerankAnswer,
+    errors=(*BODY_ERRORS, *MODEL_ERRORS, *ENGINE_ERRORS),
+)
 async def rerank(request: Request) -> Response:
     """Documents by how well they answer a query, the best first."""
     state = state_of(request)

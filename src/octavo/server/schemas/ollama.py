@@ -88,6 +88,22 @@ class OllamaEmbeddingsRequest(msgspec.Struct, kw_only=True, forbid_unknown_field
     keep_alive: int | float | str | None = None
 
 
+class OllamaEmbedAnswer(msgspec.Struct, kw_only=True):
+    """The answer of /api/embed; durations are nanoseconds."""
+
+    model: str
+    embeddings: list[list[float]]
+    total_duration: int
+    prompt_eval_count: int
+    load_duration: int = 0
+
+
+class OllamaEmbeddingsAnswer(msgspec.Struct, kw_only=True):
+    """The answer of /api/embeddings."""
+
+    embedding: list[float]
+
+
 class OllamaShowRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The body of /api/show; `name` is the older word for `model`."""
 

@@ -106,7 +106,7 @@ class Pooled(msgspec.Struct, kw_only=True):
     """One vector, or one for each token."""
 
     index: int
-    data: list[float] | list[list[float]] | str | list[str]
+    data: str | list[float | str | list[float]]  # base64 has a text for each vector
     object: str = "pooling"
 
 
@@ -136,14 +136,37 @@ class RankedDocument(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class PoolingAnswer(msgspec.Struct, kw_only=True):
-    """The answer of all but /rerank."""
+    """What the answers of all but /rerank have."""
 
     id: str
     created: int
     model: str
-    data: list[Embedding] | list[Pooled] | list[Classified] | list[Score]
     usage: Usage
     object: str = "list"
+
+
+class EmbeddingAnswer(PoolingAnswer, kw_only=True):
+    """The answer of /v1/embeddings."""
+
+    data: list[Embedding]
+
+
+class VectorAnswer(PoolingAnswer, kw_only=True):
+    """The answer of /pooling."""
+
+    data: list[Pooled]
+
+
+class ClassifyAnswer(PoolingAnswer, kw_only=True):
+    """The answer of /classify."""
+
+    data: list[Classified]
+
+
+class ScoreAnswer(PoolingAnswer, kw_only=True):
+    """The answer of /score."""
+
+    data: list[Score]
 
 
 class RerankAnswer(msgspec.Struct, kw_only=True):
