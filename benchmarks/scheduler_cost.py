@@ -5,7 +5,8 @@
 First part: the engine core on an executor that computes nothing, with 1, 32 and 256 requests that
 decode. The time of a step without the executor is plan, commit and the core around them. Second
 part: throughput of the native engine with prefix caching on and off, in turns, on prompts that
-share nothing; pacing is off, so that all runs are made of the same steps. `--parts` chooses one of them.
+share nothing; pacing is off, so that all runs are made of the same steps. `--parts` chooses one of
+them.
 """
 
 from __future__ import annotations

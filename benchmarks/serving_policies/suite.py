@@ -4,8 +4,8 @@
     python -m benchmarks.serving_policies.suite --only chat-gpu instruct-gpu
     python -m benchmarks.serving_policies.suite
 
-Virtual comparisons take minutes, those on the engine a quarter of an hour on two cores. Each is a command
-of its own, which its results file repeats.
+Virtual comparisons take minutes, those on the engine a quarter of an hour on two cores. Each is a
+command of its own, which its results file repeats.
 """
 
 from __future__ import annotations

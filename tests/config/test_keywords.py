@@ -114,3 +114,22 @@ def test_a_name_without_effect_is_explained_in_the_log(
         engine_config({name: True})
 
     assert caplog.messages == [f"{name} has no effect: {NO_EFFECT[name]}"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"preemption_mode": "swap"}, "--preemption-mode swap needs --swap-space"),
+        ({"swap_dir": "/somewhere"}, "--swap-dir needs --swap-space"),
+        ({"kv_offload_dir": ""}, "--kv-offload-dir must name a folder"),
+        (
+            {"kv_offload_dir": "/somewhere", "enable_prefix_caching": False},
+            "--kv-offload-dir keeps blocks of the prefix cache",
+        ),
+        ({"max_decode_slowdown": 0.5}, "--max-decode-slowdown must be 0 or at least 1"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(options: dict[str, Any], message: str) -> None:
+    """And the message says what is missing."""
+    with pytest.raises(ConfigError, match=message):
+        engine_config(options)

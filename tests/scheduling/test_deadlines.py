@@ -71,7 +71,7 @@ def test_a_waiting_request_ends_as_soon_as_its_prompt_cannot_be_computed_in_time
 
 
 def test_a_long_prompt_is_not_given_up_because_short_ones_came_before(new_rig: MakeRig):
-    """Reading the weights takes most of their steps: 25 ms a token would be wrong for a long one."""
+    """Reading the weights takes most of their steps: 25 ms a token is wrong for a long one."""
     rig = new_rig()
     for _ in range(6):
         rig.scheduler.speed.note_step(2, 0, 0.05)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from octavo.config.server import ServerConfig
 from octavo.foundation.clock import ManualClock
-from tests.support.asgi import scripted_server
-from tests.support.scripted_engine import ROOM_FOR_ENDLESS
+from tests.support.asgi import Reply, scripted_server
+from tests.support.scripted_engine import BLOCK_SIZE, ENDLESS, ROOM_FOR_ENDLESS
 
 PATH = "/v1/completions"
 SECONDS_PER_STEP = 3.0
@@ -24,6 +26,27 @@ async def test_beyond_the_bound_a_request_gets_429() -> None:
     assert (taken.status, refused.status, again.status) == (200, 429, 200)
     assert refused.error["type"] == "RateLimitError"
     assert "at most 2 may" in refused.error["message"]
+
+
+async def test_without_blocks_a_free_row_is_no_room() -> None:
+    """Two requests are too large for one pool: a third one is one too many."""
+    config = ServerConfig(max_queued_requests=1)
+    pool = {"max_model_len": 8_000 + ENDLESS, "num_blocks": (8_000 + ENDLESS) // BLOCK_SIZE}
+    async with scripted_server(config=config, **pool) as client:
+
+        async def two_more() -> Reply:
+            large = {"prompt": [6] * 20_000, "max_tokens": 1}
+            second = asyncio.ensure_future(client.post(PATH, large))
+            while (await client.state.engine.stats()).num_waiting == 0:
+                pass
+            third = await client.post(PATH, {"prompt": "hi"})
+            assert not second.done()
+            second.cancel()
+            return third
+
+        third = await client.while_it_streams(PATH, {"prompt": [5] * 8_000}, two_more)
+
+    assert third.status == 429
 
 
 async def test_a_refused_client_is_told_when_a_place_will_be_free() -> None:

@@ -55,6 +55,7 @@ def start_runner(make_runner: MakeRunner, checkpoint: Checkpoint, sizes: RunnerS
         cache=CacheConfig(
             block_size=sizes.block_size,
             kv_cache_dtype=sizes.kv_cache_dtype,
+            swap_space=1.0 if sizes.swap_dir else 0.0,  # the plan below says how much it is
             swap_dir=sizes.swap_dir,
         ),
         scheduler=SchedulerConfig(

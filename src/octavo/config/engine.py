@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from octavo.config.field import check_options, option
+from octavo.config.field import check_options, flag_name, option
 from octavo.config.kv_events import parse_kv_events
 from octavo.errors import ConfigError
 
@@ -130,6 +130,16 @@ class CacheConfig:
     def __post_init__(self) -> None:
         check_options(self)
         parse_kv_events(self.kv_events_config)
+        if self.swap_dir is not None and not self.swap_space:
+            raise ConfigError("--swap-dir needs --swap-space: how many GiB its file may hold")
+        for name in ("swap_dir", "kv_offload_dir"):
+            if getattr(self, name) == "":
+                raise ConfigError(f"{flag_name(name)} must name a folder, got an empty text")
+        if self.kv_offload_dir is not None and not self.enable_prefix_caching:
+            raise ConfigError(
+                "--kv-offload-dir keeps blocks of the prefix cache; leave it out or leave "
+                "--no-enable-prefix-caching out"
+            )
         if self.calculate_kv_scales and self.kv_cache_dtype.startswith("fp8"):
             raise ConfigError(
                 f"--calculate-kv-scales does not go with --kv-cache-dtype {self.kv_cache_dtype}: "
@@ -149,9 +159,9 @@ class SchedulerConfig:
     scheduling_policy: str = option("fcfs", "Order of waiting requests.", choices=POLICIES)
     enable_chunked_prefill: bool = option(True, "Cut long prompts into the token budget.")
     preemption_mode: str = option(
-        "recompute",
+        "auto",
         "What a preempted request does: compute again, move its blocks to --swap-space, or auto: "
-        "whichever is cheaper as measured.",
+        "whichever is cheaper as measured, where there is swap space.",
         choices=PREEMPTION_MODES,
     )
     priority_preemption: bool = option(
@@ -172,6 +182,11 @@ class SchedulerConfig:
 
     def __post_init__(self) -> None:
         check_options(self)
+        if 0 < self.max_decode_slowdown < 1:
+            raise ConfigError(
+                "--max-decode-slowdown must be 0 or at least 1: a step with prompts takes no less "
+                f"than one without, got {self.max_decode_slowdown}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,3 +199,7 @@ class EngineConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+
+    def __post_init__(self) -> None:
+        if self.scheduler.preemption_mode == "swap" and not self.cache.swap_space:
+            raise ConfigError("--preemption-mode swap needs --swap-space: GiB to move blocks to")

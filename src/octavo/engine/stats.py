@@ -62,6 +62,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     num_blocks_copied: int = 0  # written to while they were shared, or reused in part
     num_missed_deadlines: int = 0
     swap_s: float = 0.0
+    is_crowded: bool = False  # the first request that waits finds no row or too few blocks
     retry_after_s: float = 1.0  # until the queue will have moved on, by measured speed
 
     @property
@@ -126,6 +127,7 @@ def take_stats(scheduler: Scheduler, times: StepTimes) -> EngineStats:
         num_blocks_copied=counters.num_blocks_copied,
         num_missed_deadlines=counters.num_missed_deadlines,
         swap_s=times.swap_s,
+        is_crowded=scheduler.is_crowded,
         retry_after_s=scheduler.estimate_wait_s(),
     )
 

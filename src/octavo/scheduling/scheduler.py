@@ -201,6 +201,11 @@ class Scheduler:
             swap_s,
         )
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether somebody waits for a row or for blocks, and not just for the next step."""
+        return bool(self.waiting) and not may_start_one(self.roster)
+
     def estimate_wait_s(self) -> float:
         """Seconds until a waiting request will have started and left a place in a bounded queue."""
         load = Load(

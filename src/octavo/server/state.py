@@ -144,15 +144,19 @@ class ServerState:
     async def require_room(self) -> None:
         """Refuse when `--max-queued-requests` choices wait already.
 
-        Raises OverloadedError with the engine's estimate of when the queue will have moved on.
+        As many may run as there are rows; where blocks are what lacks, as many as do run. Raises
+        OverloadedError with the engine's estimate of when the queue will have moved on.
         """
         bound = self.config.max_queued_requests
-        num_waiting = self._num_choices - self.loaded.config.scheduler.max_num_seqs
-        if bound is None or num_waiting < bound:
+        if bound is None or self._num_choices < bound:
             return
-        retry_after_s = (await self.engine.stats()).retry_after_s
+        stats = await self.engine.stats()
+        num_rows = self.loaded.config.scheduler.max_num_seqs
+        num_waiting = self._num_choices - (stats.num_running if stats.is_crowded else num_rows)
+        if num_waiting < bound:
+            return
         message = f"{num_waiting} requests wait already, at most {bound} may; try again later"
-        raise OverloadedError(message, retry_after_s=retry_after_s)
+        raise OverloadedError(message, retry_after_s=stats.retry_after_s)
 
     @contextmanager
     def admitted(self, num_choices: int) -> Iterator[None]:
