@@ -17,10 +17,14 @@ struct StepBatch {
   int32_t num_tokens;
   const int32_t* token_ids;   // [num_tokens]
   const int32_t* positions;   // [num_tokens]
+  const int32_t* segments;    // [num_tokens] 0 or 1: which of two texts
   int32_t num_rows;
   const BatchRow* rows;       // [num_rows], for each KV group in turn; kernels get those of one group
   int32_t num_wanted;
   const int32_t* wanted;      // [num_wanted] token indices whose logits are wanted
+  // [num_wanted] wanted row i is the mean over the tokens wanted_first[i] .. wanted[i] of one sequence;
+  // null: each is one token
+  const int32_t* wanted_first;
 };
 
 }  // namespace octavo

@@ -1,4 +1,4 @@
-// The Python module octavo._native: the only file that sees Python.
+// The Python module octavo._native. Only this file and those that it names (text_bindings.cpp) see Python.
 //
 // Converts and checks what comes from Python; everything that takes time runs without the GIL. The
 // signatures are in src/octavo/_native.pyi. std::invalid_argument becomes ValueError,
@@ -16,11 +16,14 @@
 
 #include "dispatch.hpp"
 #include "forward.hpp"
+#include "hand_batch.hpp"
 #include "host_pool.hpp"
 #include "kv_pool.hpp"
 #include "packing.hpp"
 #include "program.hpp"
+#include "python_bytes.hpp"
 #include "session.hpp"
+#include "text_bindings.hpp"
 #include "threads.hpp"
 #include "weights.hpp"
 
@@ -31,31 +34,6 @@ namespace octavo {
 namespace {
 
 using Ints = std::vector<int32_t>;
-
-// The bytes of an object with the buffer protocol, for as long as this lives. Needs the GIL at both ends.
-class Bytes {
- public:
-  explicit Bytes(const nb::object& object, int flags = PyBUF_SIMPLE) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) nb::raise_python_error();
-  }
-  ~Bytes() { PyBuffer_Release(&view_); }
-  Bytes(const Bytes&) = delete;
-  Bytes& operator=(const Bytes&) = delete;
-
-  uint8_t* data() const { return static_cast<uint8_t*>(view_.buf); }
-  int64_t size() const { return view_.len; }
-
-  float* floats(int64_t count) const {
-    if (view_.len != count * static_cast<int64_t>(sizeof(float))) {
-      throw std::invalid_argument("expected " + std::to_string(count) + " float32, got " +
-                                  std::to_string(view_.len) + " bytes");
-    }
-    return static_cast<float*>(view_.buf);
-  }
-
- private:
-  Py_buffer view_;
-};
 
 std::vector<float> copy_floats(const nb::object& buffer) {
   const Bytes bytes(buffer);
@@ -97,64 +75,26 @@ nb::tuple to_python(const StepOutput& output) {
   for (const RowError& error : output.errors) {
     errors.append(nb::make_tuple(error.row, error.what));
   }
+  nb::list pooled;
+  for (const RowVectors& entry : output.pooled) {
+    pooled.append(nb::make_tuple(
+        entry.row, nb::bytes(entry.values.data(), entry.values.size() * sizeof(float))));
+  }
   return nb::make_tuple(output.sampled, to_python(output.logprobs),
-                        to_python(output.prompt_logprobs), errors, output.seconds,
+                        to_python(output.prompt_logprobs), pooled, errors, output.seconds,
                         output.swap_seconds);
 }
 
 // ---- Eager runs: a batch by hand, without a session ------------------------------------------------
 
-// (first_token, num_tokens, context_len, block_ids)
-using RowTuple = std::tuple<int32_t, int32_t, int32_t, Ints>;
-
 void require(bool condition, const char* what) {
   if (!condition) throw std::invalid_argument(what);
 }
 
-void check_row(const Forward& forward, const RowTuple& row, size_t num_tokens) {
-  const auto& [first, count, context, blocks] = row;
-  require(first >= 0 && count >= 1 && context >= 0, "a row has a negative size");
-  require(static_cast<size_t>(first) + static_cast<size_t>(count) <= num_tokens,
-          "a row has tokens outside the batch");
-  const int64_t covered = static_cast<int64_t>(blocks.size()) * forward.kv().block_size();
-  require(int64_t{context} + count <= covered, "a row's block table is too short");
-  for (const int32_t block : blocks) {
-    require(block >= 0 && block < forward.kv().num_blocks(), "a row has a block outside the pool");
-  }
-}
-
-void run_batch(Forward& forward, const Ints& token_ids, const Ints& positions,
-               const std::vector<RowTuple>& rows, const Ints& wanted) {
-  const Program& program = forward.program();
-  require(forward.kv().num_groups() == 1, "a batch by hand has one block table to a row");
-  require(token_ids.size() == positions.size(), "token_ids and positions must be equally long");
-  require(static_cast<int64_t>(token_ids.size()) <= program.capacity(Rows::Tokens) &&
-              static_cast<int64_t>(wanted.size()) <= program.capacity(Rows::Wanted),
-          "the batch is larger than the program");
-  std::vector<BatchRow> batch_rows;
-  for (const RowTuple& row : rows) {
-    check_row(forward, row, token_ids.size());
-    const auto& [first, count, context, blocks] = row;
-    batch_rows.push_back({first, count, context, blocks.data()});
-  }
-  for (const int32_t token : wanted) {
-    require(token >= 0 && static_cast<size_t>(token) < token_ids.size(),
-            "a wanted token is outside the batch");
-  }
-  StepBatch batch{};
-  batch.num_tokens = static_cast<int32_t>(token_ids.size());
-  batch.token_ids = token_ids.data();
-  batch.positions = positions.data();
-  batch.num_rows = static_cast<int32_t>(batch_rows.size());
-  batch.rows = batch_rows.data();
-  batch.num_wanted = static_cast<int32_t>(wanted.size());
-  batch.wanted = wanted.data();
-  const Share slice{0, batch.num_wanted};
-  forward.threads().run([&](int thread) {
-    forward.run_tokens(batch, thread);
-    forward.threads().barrier();
-    forward.run_wanted(batch, slice, thread);
-  });
+void run_batch(Forward& forward, Ints token_ids, Ints positions, std::vector<HandRow> rows, Ints wanted,
+               Ints segments, Ints wanted_first) {
+  run_by_hand(forward, {std::move(token_ids), std::move(positions), std::move(rows), std::move(wanted),
+                        std::move(segments), std::move(wanted_first)});
 }
 
 void write_rows(Forward& forward, const View& view, Rows rows, const nb::object& values) {
@@ -210,13 +150,14 @@ void bind_weights(nb::module_& module) {
       .def(
           "fill",
           [](Weights& weights, ThreadPool& threads, int32_t matrix, int32_t source, int32_t type,
-             const nb::object& data, int32_t interleaved_heads) {
+             const nb::object& data, int32_t interleaved_heads, int64_t first_row) {
             const Bytes bytes(data);
             const nb::gil_scoped_release release;
             weights.fill(threads, matrix, source, weight_type(type), bytes.data(), bytes.size(),
-                         interleaved_heads);
+                         interleaved_heads, first_row);
           },
-          "threads"_a, "matrix"_a, "source"_a, "type"_a, "data"_a, "interleaved_heads"_a)
+          "threads"_a, "matrix"_a, "source"_a, "type"_a, "data"_a, "interleaved_heads"_a = 0,
+          "first_row"_a = 0)
       .def(
           "set_bias",
           [](Weights& weights, int32_t matrix, const nb::object& values) {
@@ -291,7 +232,8 @@ void bind_program(nb::module_& module) {
       .value("GELU_TANH", Activation::GeluTanh)
       .value("GELU", Activation::Gelu)
       .value("RELU", Activation::Relu)
-      .value("SQUARED_RELU", Activation::SquaredRelu);
+      .value("SQUARED_RELU", Activation::SquaredRelu)
+      .value("TANH", Activation::Tanh);
   nb::class_<View>(module, "View")
       .def(nb::init<int64_t, int64_t, int64_t>(), "offset"_a, "stride"_a, "width"_a)
       .def_ro("offset", &View::offset)
@@ -303,6 +245,7 @@ void bind_program(nb::module_& module) {
            "arena_floats"_a, "max_tokens"_a, "wanted_rows"_a)
       .def("embed", &Program::embed, "rows"_a, "barrier"_a, "table"_a, "scale"_a, "out"_a)
       .def("embed_positions", &Program::embed_positions, "rows"_a, "barrier"_a, "table"_a, "out"_a)
+      .def("embed_segments", &Program::embed_segments, "rows"_a, "barrier"_a, "table"_a, "out"_a)
       .def("quantise", &Program::quantise, "rows"_a, "barrier"_a, "x"_a, "out"_a)
       .def("linear", &Program::linear, "rows"_a, "barrier"_a, "matrix"_a, "x"_a.none(),
            "x_int8"_a.none(), "out"_a)
@@ -317,13 +260,13 @@ void bind_program(nb::module_& module) {
           "attention",
           [](Program& program, Rows rows, bool barrier, int64_t layer, int64_t num_heads,
              int64_t num_kv_heads, int64_t head_dim, float scale, int64_t window, float soft_cap,
-             View q, View k, View v, View out) {
+             bool is_causal, View q, View k, View v, View out) {
             program.attention(rows, barrier,
                               {layer, num_heads, num_kv_heads, head_dim, scale, window, soft_cap,
-                               q, k, v, out});
+                               is_causal, q, k, v, out});
           },
           "rows"_a, "barrier"_a, "layer"_a, "num_heads"_a, "num_kv_heads"_a, "head_dim"_a,
-          "scale"_a, "window"_a, "soft_cap"_a, "q"_a, "k"_a, "v"_a, "out"_a)
+          "scale"_a, "window"_a, "soft_cap"_a, "is_causal"_a, "q"_a, "k"_a, "v"_a, "out"_a)
       .def("gated", &Program::gated, "rows"_a, "barrier"_a, "activation"_a, "x"_a, "out"_a)
       .def("activation", &Program::activation, "rows"_a, "barrier"_a, "activation"_a, "x"_a,
            "out"_a)
@@ -353,6 +296,7 @@ void bind_forward(nb::module_& module) {
           },
           "program"_a, "kernels"_a, "num_threads"_a, "max_rows"_a, "max_len"_a)
       .def("run", &run_batch, "token_ids"_a, "positions"_a, "rows"_a, "wanted"_a,
+           "segments"_a = Ints(), "wanted_first"_a = Ints(),
            nb::call_guard<nb::gil_scoped_release>())
       .def("write", &write_rows, "view"_a, "rows"_a, "values"_a)
       .def("read", &read_rows, "view"_a, "rows"_a, "count"_a);
@@ -431,17 +375,24 @@ void bind_row_sampler(nb::module_& module) {
 }
 
 void bind_session(nb::module_& module) {
+  nb::enum_<Pooling>(module, "Pooling")
+      .value("NONE", Pooling::None)
+      .value("FIRST", Pooling::First)
+      .value("LAST", Pooling::Last)
+      .value("MEAN", Pooling::Mean)
+      .value("ALL", Pooling::All);
   nb::class_<NewRow>(module, "NewRow")
       .def(
           "__init__",
           [](NewRow* self, int32_t row, Ints token_ids, int32_t num_prompt_tokens,
              int32_t num_computed_tokens, std::vector<Ints> block_ids, SamplingSpec sampling,
-             int32_t twin_row) {
+             int32_t twin_row, Pooling pooling, int32_t second_segment) {
             new (self) NewRow{row, std::move(token_ids), num_prompt_tokens, num_computed_tokens,
-                              std::move(block_ids), std::move(sampling), twin_row};
+                              std::move(block_ids), std::move(sampling), twin_row,
+                              pooling, second_segment};
           },
           "row"_a, "token_ids"_a, "num_prompt_tokens"_a, "num_computed_tokens"_a, "block_ids"_a,
-          "sampling"_a, "twin_row"_a);
+          "sampling"_a, "twin_row"_a, "pooling"_a = Pooling::None, "second_segment"_a = -1);
   nb::class_<Session>(module, "Session")
       .def(nb::init<std::shared_ptr<Forward>, std::shared_ptr<HostPool>, int64_t, int64_t>(),
            "forward"_a, "host"_a.none(), "max_rows"_a, "max_len"_a)
@@ -492,4 +443,5 @@ NB_MODULE(_native, module) {
   octavo::bind_sampler(module);
   octavo::bind_row_sampler(module);
   octavo::bind_session(module);
+  octavo::bind_text(module);
 }

@@ -16,12 +16,9 @@ int64_t round_to_line(int64_t floats) {
 }
 
 void check_positions(const Program& program, const StepLimits& limits) {
-  for (const Op& op : program.token_ops()) {
-    const EmbedOp* embed = std::get_if<EmbedOp>(&op.body);
-    if (embed == nullptr || !embed->by_position) continue;
-    if (embed->table->rows < limits.max_len) {
-      throw std::invalid_argument("the table of positions is shorter than the longest sequence");
-    }
+  const int64_t rows = program.table_rows(EmbedKey::Position);
+  if (rows > 0 && rows < limits.max_len) {
+    throw std::invalid_argument("the table of positions is shorter than the longest sequence");
   }
 }
 
@@ -57,9 +54,19 @@ std::vector<int64_t> group_windows(const Program& program, const KvPool& kv) {
     const AttentionOp* attention = std::get_if<AttentionOp>(&op.body);
     if (attention == nullptr) continue;
     int64_t& window = windows[static_cast<size_t>(kv.group_of(attention->layer))];
-    window = window == 0 || attention->window == 0 ? 0 : std::max(window, attention->window);
+    const int64_t own = attention->is_causal ? attention->window : 0;
+    window = window == 0 || own == 0 ? 0 : std::max(window, own);
   }
   return windows;
+}
+
+const int32_t* keys_of(EmbedKey key, const StepBatch& batch) {
+  switch (key) {
+    case EmbedKey::TokenId: return batch.token_ids;
+    case EmbedKey::Position: return batch.positions;
+    case EmbedKey::Segment: return batch.segments;
+  }
+  return nullptr;
 }
 
 ElementArgs element_args(const Share& rows, int64_t size) {
@@ -109,7 +116,8 @@ void Forward::run_tokens(const StepBatch& batch, int thread) {
 
 void Forward::run_wanted(const StepBatch& batch, const Share& slice, int thread) {
   run(program_->wanted_ops(),
-      {batch, slice.end - slice.begin, batch.wanted + slice.begin, thread});
+      {batch, slice.end - slice.begin, batch.wanted + slice.begin, thread,
+       batch.wanted_first == nullptr ? nullptr : batch.wanted_first + slice.begin});
 }
 
 void Forward::run(const std::vector<Op>& ops, const Context& context) {
@@ -128,7 +136,7 @@ void Forward::execute(const EmbedOp& op, const Context& context) {
   args.panel_bytes = part.panel_bytes;
   args.rows = part.rows;
   args.cols = op.table->cols;
-  args.ids = op.by_position ? context.batch.positions : context.batch.token_ids;
+  args.ids = keys_of(op.key, context.batch);
   args.scale = op.scale;
   args.out = at(op.out);
   args.out_stride = op.out.stride;
@@ -264,6 +272,7 @@ void Forward::execute(const AttentionOp& op, const Context& context) {
   args.window = op.window;
   args.soft_cap = op.soft_cap;
   args.partials = partials_.floats();
+  args.is_causal = op.is_causal;
   kernels_.attention(args, context.thread, threads_->num_threads());
   threads_->barrier();
   kernels_.attention_merge(args, context.thread, threads_->num_threads());
@@ -327,9 +336,18 @@ void Forward::execute(const SoftCapOp& op, const Context& context) {
 void Forward::execute(const WantedRowsOp& op, const Context& context) {
   const Share rows = own_rows(context);
   for (int64_t row = rows.begin; row < rows.end; ++row) {
-    const float* from = at(op.x) + context.wanted[row] * op.x.stride;
-    std::memcpy(at(op.out) + row * op.out.stride, from,
-                static_cast<size_t>(op.out.width) * sizeof(float));
+    const int64_t last = context.wanted[row];
+    const int64_t first = context.wanted_first == nullptr ? last : context.wanted_first[row];
+    const float* from = at(op.x) + first * op.x.stride;
+    float* out = at(op.out) + row * op.out.stride;
+    std::memcpy(out, from, static_cast<size_t>(op.out.width) * sizeof(float));
+    if (first == last) continue;
+    for (int64_t token = first + 1; token <= last; ++token) {
+      from += op.x.stride;
+      for (int64_t i = 0; i < op.out.width; ++i) out[i] += from[i];
+    }
+    const float count = static_cast<float>(last - first + 1);
+    for (int64_t i = 0; i < op.out.width; ++i) out[i] /= count;
   }
 }
 

@@ -59,6 +59,7 @@ class Forward {
     int64_t num_rows;            // of the operation
     const int32_t* wanted;       // tokens of the slice
     int thread;
+    const int32_t* wanted_first = nullptr;  // of the slice, where the batch has them
   };
 
   void run(const std::vector<Op>& ops, const Context& context);

@@ -13,6 +13,7 @@
 namespace octavo {
 namespace {
 
+constexpr uint32_t kF16Infinity = 0x7c00u, kBf16Infinity = 0x7f80u, kF32Infinity = 0x7f800000u;
 constexpr uint32_t kLowNibbles = 0x0f0f0f0fu;
 constexpr int64_t kNibbleBytes = 128;  // of a group, for eight rows
 constexpr int kGroupsInSuperBlock = 8;
@@ -33,10 +34,15 @@ uint16_t read_half(const uint8_t* p) {
 struct RowWriter {
   uint8_t* at;
   int64_t row;
+  bool* is_finite;  // cleared by a scale that is no finite number
 
   void byte(int64_t offset, uint8_t value) { at[offset + row] = value; }
   void half(int64_t offset, uint16_t value) {
     std::memcpy(at + offset + 2 * row, &value, sizeof value);
+  }
+  void scale(int64_t offset, uint16_t value) {
+    if ((value & kF16Infinity) == kF16Infinity) *is_finite = false;
+    half(offset, value);
   }
   void word(int64_t offset, uint32_t value) {
     std::memcpy(at + offset + 4 * row, &value, sizeof value);
@@ -58,8 +64,24 @@ uint16_t convert_half(const uint8_t* source, int64_t col) {
   return to == WeightType::F16 ? float_to_f16(value) : float_to_bf16(value);
 }
 
+// Whether no element of a row is infinite or no number at all.
+template <WeightType from>
+bool is_finite_row(const uint8_t* source, int64_t cols) {
+  uint32_t found = 0;
+  for (int64_t col = 0; col < cols; ++col) {
+    if constexpr (from == WeightType::F32) {
+      found |= static_cast<uint32_t>((read_word(source + 4 * col) & kF32Infinity) == kF32Infinity);
+    } else {
+      constexpr uint32_t infinity = from == WeightType::F16 ? kF16Infinity : kBf16Infinity;
+      found |= static_cast<uint32_t>((read_half(source + 2 * col) & infinity) == infinity);
+    }
+  }
+  return found == 0;
+}
+
 template <WeightType from, WeightType to>
 void pack_float_row(const uint8_t* source, RowWriter panel, int64_t cols) {
+  if (!is_finite_row<from>(source, cols)) *panel.is_finite = false;
   for (int64_t col = 0; col < cols; ++col) {
     if constexpr (to == WeightType::F32) {
       panel.word(32 * col, float_bits(read_float(from, source, col)));
@@ -99,7 +121,7 @@ void pack_block(const uint8_t* block, RowWriter group) {
   constexpr bool has_fifth_bits = type == WeightType::Q5_0 || type == WeightType::Q5_1;
   constexpr int64_t numbers = has_minimum ? 2 : 1;
 
-  for (int64_t i = 0; i < numbers; ++i) group.half(16 * i, read_half(block + 2 * i));
+  for (int64_t i = 0; i < numbers; ++i) group.scale(16 * i, read_half(block + 2 * i));
   const uint8_t* rest = block + 2 * numbers;
   int64_t offset = 16 * numbers;
   if constexpr (type == WeightType::Q8_0) {
@@ -146,10 +168,11 @@ void pack_k45(const uint8_t* block, RowWriter panel) {
   const uint8_t* fifth_bits = block + 16;
   const uint8_t* nibbles = fifth_bits + (has_fifth_bits ? 32 : 0);
 
-  panel.half(0, read_half(block));
-  panel.half(16, read_half(block + 2));
+  panel.scale(0, read_half(block));
+  panel.scale(16, read_half(block + 2));
   for (int g = 0; g < kGroupsInSuperBlock; ++g) {
-    RowWriter group{panel.at + layout.panel_header + g * layout.panel_group, panel.row};
+    RowWriter group{panel.at + layout.panel_header + g * layout.panel_group, panel.row,
+                    panel.is_finite};
     uint8_t scale, minimum;
     unpack_scale(scales, g, &scale, &minimum);
     group.byte(0, scale);
@@ -171,12 +194,13 @@ void pack_q6_k(const uint8_t* block, RowWriter panel) {
   constexpr PanelLayout layout = panel_layout(WeightType::Q6_K);
   const uint8_t* scales = block + 192;
 
-  panel.half(0, read_half(block + 208));
+  panel.scale(0, read_half(block + 208));
   for (int g = 0; g < kGroupsInSuperBlock; ++g) {
     const int half = g / 4, t = g % 4;
     const uint8_t* nibbles = block + 64 * half + 32 * (t % 2);
     const uint8_t* upper_bits = block + 128 + 32 * half;
-    RowWriter group{panel.at + layout.panel_header + g * layout.panel_group, panel.row};
+    RowWriter group{panel.at + layout.panel_header + g * layout.panel_group, panel.row,
+                    panel.is_finite};
     group.byte(0, scales[2 * g]);
     group.byte(8, scales[2 * g + 1]);
     pack_split_nibbles(nibbles, 4 * (t / 2), group, 16);
@@ -259,11 +283,12 @@ int64_t panel_bytes(WeightType type, int64_t cols) {
   return (used_panel_bytes(type, cols) + 63) / 64 * 64;
 }
 
-void pack_panels(const PackArgs& args) {
+bool pack_panels(const PackArgs& args) {
   const int64_t source_stride = file_row_bytes(args.from, args.cols);
   const int64_t panel_stride = panel_bytes(args.to, args.cols);
   const int64_t used = used_panel_bytes(args.to, args.cols);
   const PackRow pack = pack_row(args.from, args.to);
+  bool is_finite = true;
 
   for (int64_t p = args.panel_begin; p < args.panel_end; ++p) {
     uint8_t* panel = args.panels + p * panel_stride;
@@ -274,9 +299,10 @@ void pack_panels(const PackArgs& args) {
     std::memset(panel + written, 0, static_cast<size_t>(panel_stride - written));
     for (int64_t row = 0; row < num_rows; ++row) {
       const int64_t source_row = args.row_order ? args.row_order[first_row + row] : first_row + row;
-      pack(args.source + source_row * source_stride, RowWriter{panel, row}, args.cols);
+      pack(args.source + source_row * source_stride, RowWriter{panel, row, &is_finite}, args.cols);
     }
   }
+  return is_finite;
 }
 
 }  // namespace octavo

@@ -74,7 +74,8 @@ int64_t panel_bytes(WeightType type, int64_t cols);
 
 // Write panels [panel_begin, panel_end) of a matrix. `source` is row-major in the file's type `from`;
 // `to` equals `from`, or both are float types (rounded to nearest even). `row_order` maps output row ->
-// source row, null = same. Rows that the last panel lacks become zero.
+// source row, null = same. Rows that the last panel lacks become zero. Whether all elements of float types,
+// and all scales of quantised ones, were finite numbers.
 struct PackArgs {
   const uint8_t* source;
   WeightType from, to;
@@ -83,6 +84,6 @@ struct PackArgs {
   uint8_t* panels;
   int64_t panel_begin, panel_end;
 };
-void pack_panels(const PackArgs& args);
+bool pack_panels(const PackArgs& args);
 
 }  // namespace octavo

@@ -1,5 +1,6 @@
 #include "program.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -42,20 +43,34 @@ void Program::elementwise(const View& x, const View& out, Rows rows) const {
 }
 
 void Program::embed(Rows rows, bool barrier, int32_t table, float scale, View out) {
-  append_embed(rows, barrier, table, false, scale, out);
+  append_embed(rows, barrier, table, EmbedKey::TokenId, scale, out);
 }
 
 void Program::embed_positions(Rows rows, bool barrier, int32_t table, View out) {
-  append_embed(rows, barrier, table, true, 1.0f, out);
+  append_embed(rows, barrier, table, EmbedKey::Position, 1.0f, out);
 }
 
-void Program::append_embed(Rows rows, bool barrier, int32_t table, bool by_position, float scale,
+void Program::embed_segments(Rows rows, bool barrier, int32_t table, View out) {
+  append_embed(rows, barrier, table, EmbedKey::Segment, 1.0f, out);
+}
+
+int64_t Program::table_rows(EmbedKey key) const {
+  int64_t fewest = 0;
+  for (const Op& op : token_ops_) {
+    const EmbedOp* embed = std::get_if<EmbedOp>(&op.body);
+    if (embed == nullptr || embed->key != key) continue;
+    fewest = fewest == 0 ? embed->table->rows : std::min(fewest, embed->table->rows);
+  }
+  return fewest;
+}
+
+void Program::append_embed(Rows rows, bool barrier, int32_t table, EmbedKey key, float scale,
                            View out) {
   const Matrix& matrix = weights_->matrix(table);
   check_view(out, rows);
-  require(rows == Rows::Tokens, "ids and positions belong to rows of tokens");
+  require(rows == Rows::Tokens, "ids, positions and segments belong to rows of tokens");
   require(matrix.parts.size() == 1 && matrix.cols == out.width, "embed: table and output differ");
-  append(rows, barrier, EmbedOp{&matrix, by_position, scale, out});
+  append(rows, barrier, EmbedOp{&matrix, key, scale, out});
 }
 
 void Program::quantise(Rows rows, bool barrier, View x, View out) {
@@ -136,8 +151,10 @@ void Program::attention(Rows rows, bool barrier, AttentionOp op) {
           "attention: views and heads differ");
   const size_t layer = static_cast<size_t>(op.layer);
   if (layer >= kv_shapes_.size()) kv_shapes_.resize(layer + 1, KvShape{0, 0});
-  require(kv_shapes_[layer].num_kv_heads == 0, "attention: two operations use one layer");
-  kv_shapes_[layer] = {op.num_kv_heads, op.head_dim};
+  KvShape& shape = kv_shapes_[layer];
+  const bool is_shared = !op.is_causal && shape.num_kv_heads == op.num_kv_heads && shape.head_dim == op.head_dim;
+  require(shape.num_kv_heads == 0 || is_shared, "attention: two operations use one layer");
+  shape = {op.num_kv_heads, op.head_dim};
   append(rows, barrier, op);
 }
 

@@ -28,9 +28,12 @@ struct View {
   int64_t offset, stride, width;
 };
 
+// What of a token names its row of a table.
+enum class EmbedKey { TokenId, Position, Segment };
+
 struct EmbedOp {
   const Matrix* table;
-  bool by_position;  // a row for each token's position instead of its id
+  EmbedKey key;
   float scale;
   View out;
 };
@@ -76,6 +79,7 @@ struct AttentionOp {
   float scale;
   int64_t window;  // 0: all keys
   float soft_cap;  // 0: none
+  bool is_causal;  // else operations may share a layer: what it holds is of no use after each
   View q, k, v, out;
 };
 
@@ -103,7 +107,7 @@ struct SoftCapOp {
   View x, out;
 };
 
-struct WantedRowsOp {  // from rows of tokens to wanted rows
+struct WantedRowsOp {  // from rows of tokens to wanted rows, which may be means of several
   View x, out;
 };
 
@@ -129,6 +133,7 @@ class Program {
   // Matrices and vectors are ids of the weights.
   void embed(Rows rows, bool barrier, int32_t table, float scale, View out);
   void embed_positions(Rows rows, bool barrier, int32_t table, View out);
+  void embed_segments(Rows rows, bool barrier, int32_t table, View out);
   void quantise(Rows rows, bool barrier, View x, View out);
   // x, x_int8: what the types of the matrix need, see LinearOp.
   void linear(Rows rows, bool barrier, int32_t matrix, std::optional<View> x,
@@ -157,6 +162,9 @@ class Program {
   // Rows that a buffer of a kind holds.
   int64_t capacity(Rows rows) const { return rows == Rows::Tokens ? max_tokens_ : wanted_rows_; }
 
+  // Rows of the smallest table that is looked up by so and so; 0 where there is none.
+  int64_t table_rows(EmbedKey key) const;
+
   // Shape of each attention layer by its index; layers that no operation uses have zero heads.
   const std::vector<KvShape>& kv_shapes() const { return kv_shapes_; }
 
@@ -165,7 +173,7 @@ class Program {
 
  private:
   void append(Rows rows, bool barrier, OpBody body);
-  void append_embed(Rows rows, bool barrier, int32_t table, bool by_position, float scale, View out);
+  void append_embed(Rows rows, bool barrier, int32_t table, EmbedKey key, float scale, View out);
   void elementwise(const View& x, const View& out, Rows rows) const;
 
   std::shared_ptr<const Weights> weights_;

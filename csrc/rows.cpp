@@ -83,6 +83,12 @@ void RowTable::check_new(const NewRow& entry) const {
   for (size_t group = 0; group < entry.block_ids.size(); ++group) {
     for (const int32_t block_id : entry.block_ids[group]) check_entry(group, block_id);
   }
+  if (entry.second_segment >= 0 && limits_.num_segments < 2) {
+    refuse(row, "the model has one segment only");
+  }
+  if (entry.pooling != Pooling::None && (entry.twin_row >= 0 || entry.num_prompt_tokens != num_known)) {
+    refuse(row, "a row that is pooled is a prompt alone");
+  }
   if (entry.sampling.bias_token_ids.size() != entry.sampling.bias_values.size()) {
     refuse(row, "bias_token_ids and bias_values must be equally long");
   }
@@ -98,7 +104,7 @@ void RowTable::fill(NewRow entry) {
                      limits_.vocab_size);
   state.emplace(RowState{std::move(entry.token_ids), entry.num_prompt_tokens,
                          entry.num_computed_tokens, std::move(entry.block_ids), entry.twin_row,
-                         std::move(sampler)});
+                         std::move(sampler), entry.pooling, entry.second_segment});
 }
 
 void RowTable::set_block(int32_t row, int32_t group, int32_t place, int32_t block_id) {

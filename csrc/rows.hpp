@@ -9,6 +9,9 @@
 
 namespace octavo {
 
+// What a row is computed for: tokens to draw, or vectors of its prompt.
+enum class Pooling : int32_t { None = 0, First = 1, Last = 2, Mean = 3, All = 4 };
+
 // A request that enters a row; the meaning of every field is NewRow in contracts/step.py.
 struct NewRow {
   int32_t row;
@@ -18,6 +21,8 @@ struct NewRow {
   std::vector<std::vector<int32_t>> block_ids;
   SamplingSpec sampling;
   int32_t twin_row;
+  Pooling pooling = Pooling::None;
+  int32_t second_segment = -1;  // the first token of the second text, -1: there is none
 };
 
 struct RowState {
@@ -27,6 +32,8 @@ struct RowState {
   std::vector<std::vector<int32_t>> block_tables;  // of each KV group
   int32_t twin_row;                // whose logits it takes in its first step; -1 from then on, or ever
   RowSampler sampler;
+  Pooling pooling;
+  int32_t second_segment;
 
   int32_t num_known() const { return static_cast<int32_t>(token_ids.size()); }
 };
@@ -36,6 +43,7 @@ struct RowLimits {
   int64_t max_rows;
   int64_t max_len;  // tokens of one row
   int64_t vocab_size;
+  int64_t num_segments;  // texts that the model can tell apart
   int64_t num_blocks, block_size;
   std::vector<int64_t> windows;  // of each KV group, 0: none
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <stdexcept>
 #include <utility>
 
@@ -20,13 +21,20 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// Tokens that rows may hold: those of the table, for the result may be no logits.
+int64_t vocab_size(const Program& program) {
+  const int64_t rows = program.table_rows(EmbedKey::TokenId);
+  return rows > 0 ? rows : program.logits().width;
+}
+
 }  // namespace
 
 Session::Session(std::shared_ptr<Forward> forward, std::shared_ptr<HostPool> host,
                  int64_t max_rows, int64_t max_len)
     : forward_(std::move(forward)),
       host_(std::move(host)),
-      rows_({max_rows, max_len, forward_->program().logits().width, forward_->kv().num_blocks(),
+      rows_({max_rows, max_len, vocab_size(forward_->program()),
+             forward_->program().table_rows(EmbedKey::Segment), forward_->kv().num_blocks(),
              forward_->kv().block_size(), forward_->windows()}) {
   require(host_ == nullptr || host_->slot_bytes() >= forward_->kv().block_bytes(),
           "a KV block does not fit a host slot");
@@ -98,9 +106,11 @@ void Session::make_batch(const StepInput& input) {
           "rows, num_tokens and samples must be equally long");
   token_ids_.clear();
   positions_.clear();
+  segments_.clear();
   for (std::vector<BatchRow>& rows : group_rows_) rows.clear();
   batch_rows_.clear();
   wanted_tokens_.clear();
+  wanted_first_.clear();
   wanted_.clear();
   std::fill(in_step_.begin(), in_step_.end(), false);
   std::fill(sampled_tokens_.begin(), sampled_tokens_.end(), -1);
@@ -146,8 +156,12 @@ void Session::add_to_batch(int32_t row, int32_t num_tokens, bool samples) {
   require(num_tokens >= 1 && num_tokens <= state.num_known() - first,
           row_name(row) + std::to_string(num_tokens) + " tokens to compute, but " +
               std::to_string(state.num_known() - first) + " are known and not computed");
-  require(samples == (first + num_tokens == state.num_known()),
+  const bool is_pooled = state.pooling != Pooling::None;
+  const bool is_complete = first + num_tokens == state.num_known();
+  require(samples == (is_complete && !is_pooled),
           row_name(row) + "samples exactly when all its known tokens are computed");
+  require(is_pooled || forward_->program().logits().width == rows_.limits().vocab_size,
+          row_name(row) + "the model makes no logits, so its rows must be pooled");
   rows_.check_tables(row, first, first + num_tokens);
   const int64_t total = static_cast<int64_t>(token_ids_.size()) + num_tokens;
   require(total <= forward_->program().capacity(Rows::Tokens),
@@ -158,10 +172,12 @@ void Session::add_to_batch(int32_t row, int32_t num_tokens, bool samples) {
     group_rows_[group].push_back({first_token, num_tokens, first,
                                   state.block_tables[group].data()});
   }
-  want(row, first, num_tokens, samples);
+  if (is_pooled) want_pooled(row, first, num_tokens);
+  else want(row, first, num_tokens, samples);
   for (int32_t position = first; position < first + num_tokens; ++position) {
     token_ids_.push_back(state.token_ids[static_cast<size_t>(position)]);
     positions_.push_back(position);
+    segments_.push_back(state.second_segment >= 0 && position >= state.second_segment);
   }
   if (samples) sampled_tokens_[static_cast<size_t>(row)] = first_token + num_tokens - 1;
 }
@@ -192,12 +208,34 @@ void Session::want(int32_t row, int32_t first_position, int32_t num_tokens, bool
   if (samples) add_wanted(row, end - 1, first_token + num_tokens - 1, true);
 }
 
+// Only the last token can be pooled of a prompt that is computed in pieces.
+void Session::want_pooled(int32_t row, int32_t first_position, int32_t num_tokens) {
+  const RowState& state = rows_.live(row);
+  const Pooling pooling = state.pooling;
+  const int32_t first_token = static_cast<int32_t>(token_ids_.size());
+  const int32_t last_token = first_token + num_tokens - 1;
+  const bool is_complete = first_position + num_tokens == state.num_known();
+  require(pooling == Pooling::Last || (first_position == 0 && is_complete),
+          row_name(row) + "its prompt must be computed in one step");
+  if (!is_complete) return;
+  const int32_t begin = pooling == Pooling::Last ? last_token : first_token;
+  const int32_t end = pooling == Pooling::First ? first_token : last_token;
+  for (int32_t token = begin; token <= end; ++token) {
+    if (pooling == Pooling::Mean) token = end;
+    add_wanted(row, first_position + token - first_token, token, false);
+    wanted_.back().pools = true;
+    if (pooling == Pooling::Mean) wanted_first_.back() = begin;
+  }
+}
+
 void Session::add_wanted(int32_t row, int32_t position, int32_t token, bool samples) {
   Wanted wanted;
   wanted.row = row;
   wanted.position = position;
   wanted.samples = samples;
+  wanted.pools = false;
   wanted_tokens_.push_back(token);
+  wanted_first_.push_back(token);
   wanted_.push_back(std::move(wanted));
 }
 
@@ -206,10 +244,12 @@ StepBatch Session::batch() const {
   batch.num_tokens = static_cast<int32_t>(token_ids_.size());
   batch.token_ids = token_ids_.data();
   batch.positions = positions_.data();
+  batch.segments = segments_.data();
   batch.num_rows = static_cast<int32_t>(group_rows_.empty() ? 0 : group_rows_.front().size());
   batch.rows = batch_rows_.data();
   batch.num_wanted = static_cast<int32_t>(wanted_tokens_.size());
   batch.wanted = wanted_tokens_.data();
+  batch.wanted_first = wanted_first_.data();
   return batch;
 }
 
@@ -288,6 +328,13 @@ void Session::judge(Wanted& wanted, float* logits) {
   RowState& state = rows_.live(wanted.row);
   const KernelTable& kernels = forward_->kernels();
   try {
+    if (wanted.pools) {
+      wanted.values.assign(logits, logits + forward_->program().logits().width);
+      for (const float value : wanted.values) {
+        if (!std::isfinite(value)) throw std::runtime_error("the model made a vector that is not finite");
+      }
+      return;
+    }
     const SamplingSpec& spec = state.sampler.spec();
     if (wanted.samples) {
       wanted.has_logprobs = spec.num_logprobs >= 0;
@@ -313,6 +360,12 @@ StepOutput Session::collect() {
       if (!known) output.errors.push_back({wanted.row, std::move(wanted.error)});
     } else if (wanted.samples) {
       rows_.append_token(wanted.row, wanted.token_id);
+    } else if (wanted.pools) {
+      if (output.pooled.empty() || output.pooled.back().row != wanted.row) {
+        output.pooled.push_back({wanted.row, {}});
+      }
+      std::vector<float>& values = output.pooled.back().values;
+      values.insert(values.end(), wanted.values.begin(), wanted.values.end());
     }
     if (wanted.samples) output.sampled.push_back(wanted.token_id);
     if (!wanted.has_logprobs) continue;

@@ -44,6 +44,12 @@ struct RowLogprobs {
   TokenLogprobs entry;
 };
 
+// Vectors of a row that is pooled, one after the other, each as wide as the program's result.
+struct RowVectors {
+  int32_t row;
+  std::vector<float> values;
+};
+
 struct RowError {
   int32_t row;
   std::string what;
@@ -53,6 +59,7 @@ struct StepOutput {
   std::vector<int32_t> sampled;              // one for each row that samples, in plan order
   std::vector<RowLogprobs> logprobs;         // of sampled tokens, for rows that asked
   std::vector<RowLogprobs> prompt_logprobs;  // in order of rows and positions
+  std::vector<RowVectors> pooled;            // of rows that are pooled and computed to their end
   std::vector<RowError> errors;              // such a row has a meaningless token in `sampled`
   double seconds = 0.0;                      // from entry to return
   double swap_seconds = 0.0;                 // of them, for swaps
@@ -75,11 +82,13 @@ class Session {
     int32_t row;
     int32_t position;     // of the token whose logits these are
     bool samples;         // draw the next token, or score the known one at position + 1
+    bool pools;           // neither: keep what the program makes of it
     const uint8_t* mask = nullptr;
     // Results.
     int32_t token_id = 0;
     bool has_logprobs = false;
     TokenLogprobs logprobs;
+    std::vector<float> values;
     std::string error;
   };
 
@@ -90,6 +99,7 @@ class Session {
   void add_fork(int32_t row, int32_t num_tokens, bool samples);
   void want(int32_t row, int32_t first_position, int32_t num_tokens, bool samples);
   void set_masks(const StepInput& input);
+  void want_pooled(int32_t row, int32_t first_position, int32_t num_tokens);
   void add_wanted(int32_t row, int32_t position, int32_t token, bool samples);
   StepBatch batch() const;
   double compute(const StepInput& input);
@@ -106,10 +116,10 @@ class Session {
   std::mutex stepping_;
 
   // The step in progress.
-  std::vector<int32_t> token_ids_, positions_;
+  std::vector<int32_t> token_ids_, positions_, segments_;
   std::vector<std::vector<BatchRow>> group_rows_;  // of each KV group
   std::vector<BatchRow> batch_rows_;    // all of them, group after group
-  std::vector<int32_t> wanted_tokens_;  // parallel to wanted_
+  std::vector<int32_t> wanted_tokens_, wanted_first_;  // parallel to wanted_
   std::vector<Wanted> wanted_;
   std::vector<bool> in_step_;           // by row
   std::vector<int32_t> sampled_tokens_; // by row that samples: its last token, an index; others: -1

@@ -61,7 +61,14 @@ constexpr OCTAVO_INLINE int64_t kv_head_bytes(KvType type, int64_t block_size,
   return 2 * block_size * (kv_row_bytes(type, head_dim) + (has_scales(type) ? 2 : 0));
 }
 
-enum class Activation : int32_t { Silu = 0, GeluTanh = 1, Gelu = 2, Relu = 3, SquaredRelu = 4 };
+enum class Activation : int32_t {
+  Silu = 0,
+  GeluTanh = 1,
+  Gelu = 2,
+  Relu = 3,
+  SquaredRelu = 4,
+  Tanh = 5,
+};
 
 // Rows of a weight matrix that are interleaved into one panel; see packing.hpp.
 constexpr int64_t kPanelRows = 8;

@@ -1,5 +1,6 @@
 #include "weights.hpp"
 
+#include <atomic>
 #include <stdexcept>
 #include <string>
 
@@ -23,6 +24,23 @@ std::vector<int32_t> file_rows(int64_t rows, int32_t interleaved_heads) {
     }
   }
   return order;
+}
+
+// How many rows so many bytes are, after a look at whether they can lie there.
+int64_t rows_of(const Matrix& matrix, const MatrixSource& source, WeightType from, int64_t bytes,
+                int64_t first_row) {
+  const int64_t row_bytes =
+      matrix.cols % block_elements(from) == 0 ? file_row_bytes(from, matrix.cols) : 0;
+  const int64_t rows = row_bytes == 0 ? 0 : bytes / row_bytes;
+  const bool is_end = first_row + rows == source.rows;
+  if (rows < 1 || bytes != rows * row_bytes || first_row < 0 || first_row % kPanelRows != 0 ||
+      first_row > source.rows - rows || (rows % kPanelRows != 0 && !is_end)) {
+    throw std::invalid_argument("a tensor of " + std::to_string(source.rows) + " x " +
+                                std::to_string(matrix.cols) + " cannot have " +
+                                std::to_string(bytes) + " bytes from row " +
+                                std::to_string(first_row) + " on");
+  }
+  return rows;
 }
 
 }  // namespace
@@ -67,7 +85,7 @@ void Weights::allocate() {
 }
 
 void Weights::fill(ThreadPool& threads, int32_t matrix_id, int32_t source_index, WeightType from,
-                   const uint8_t* data, int64_t bytes, int32_t interleaved_heads) {
+                   const uint8_t* data, int64_t bytes, int32_t interleaved_heads, int64_t first_row) {
   const Matrix& matrix = this->matrix(matrix_id);
   const MatrixSource& source = matrix.sources.at(static_cast<size_t>(source_index));
   const MatrixPart& part = matrix.parts[source.part];
@@ -75,34 +93,33 @@ void Weights::fill(ThreadPool& threads, int32_t matrix_id, int32_t source_index,
   if (from != part.type && (is_quantised(from) || is_quantised(part.type))) {
     throw std::invalid_argument("only float tensors can be kept in another type");
   }
-  if (matrix.cols % block_elements(from) != 0 ||
-      bytes != source.rows * file_row_bytes(from, matrix.cols)) {
-    throw std::invalid_argument("a tensor of " + std::to_string(source.rows) + " x " +
-                                std::to_string(matrix.cols) + " cannot have " +
-                                std::to_string(bytes) + " bytes");
-  }
+  const int64_t rows = rows_of(matrix, source, from, bytes, first_row);
   if (interleaved_heads < 0 ||
-      (interleaved_heads > 0 && source.rows % (2 * int64_t{interleaved_heads}) != 0)) {
-    throw std::invalid_argument(std::to_string(source.rows) + " rows cannot be " +
+      (interleaved_heads > 0 &&
+       (rows != source.rows || rows % (2 * int64_t{interleaved_heads}) != 0))) {
+    throw std::invalid_argument(std::to_string(rows) + " rows cannot be " +
                                 std::to_string(interleaved_heads) + " heads of rotary halves");
   }
-  const std::vector<int32_t> order = file_rows(source.rows, interleaved_heads);
+  const std::vector<int32_t> order = file_rows(rows, interleaved_heads);
   PackArgs args;
   args.source = data;
   args.from = from;
   args.to = part.type;
-  args.rows = source.rows;
+  args.rows = rows;
   args.cols = matrix.cols;
   args.row_order = order.empty() ? nullptr : order.data();
-  args.panels = memory_.data() + part.offset + source.first_panel * part.panel_bytes;
-  const int64_t panels = (source.rows + kPanelRows - 1) / kPanelRows;
+  const int64_t first_panel = source.first_panel + first_row / kPanelRows;
+  args.panels = memory_.data() + part.offset + first_panel * part.panel_bytes;
+  const int64_t panels = (rows + kPanelRows - 1) / kPanelRows;
+  std::atomic<bool> is_finite{true};
   threads.run([&](int thread) {
     PackArgs own = args;
     const Share share = share_of(panels, thread, threads.num_threads());
     own.panel_begin = share.begin;
     own.panel_end = share.end;
-    if (share.begin < share.end) pack_panels(own);
+    if (share.begin < share.end && !pack_panels(own)) is_finite = false;
   });
+  if (!is_finite) throw std::domain_error("it holds a number that is not finite");
 }
 
 void Weights::set_bias(int32_t matrix_id, std::vector<float> bias) {

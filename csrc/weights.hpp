@@ -52,11 +52,13 @@ class Weights {
   // Make the memory of all matrices; once.
   void allocate();
 
-  // Fill one tensor of a matrix from `bytes` bytes in the file's type `from`, on all threads.
+  // Fill rows of one tensor of a matrix, from `first_row` on (a multiple of kPanelRows), from `bytes` bytes
+  // in the file's type `from`, on all threads. Whole panels, or up to the last row.
   // interleaved_heads: 0, or the number of heads whose rows lie in the file in llama.cpp's rotary
-  // order: file row h * d + 2 * i + j is row h * d + j * d / 2 + i (d = rows / heads).
+  // order: file row h * d + 2 * i + j is row h * d + j * d / 2 + i (d = rows / heads); all rows then.
+  // Throws std::domain_error when a number or scale is not finite, std::invalid_argument for the rest.
   void fill(ThreadPool& threads, int32_t matrix, int32_t source, WeightType from,
-            const uint8_t* data, int64_t bytes, int32_t interleaved_heads);
+            const uint8_t* data, int64_t bytes, int32_t interleaved_heads, int64_t first_row);
 
   void set_bias(int32_t matrix, std::vector<float> bias);
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from octavo.config.engine import SchedulerConfig
 from octavo.errors import ConfigError, EngineDeadError, InvalidRequestError
 from octavo.llm import LLM
 from octavo.outputs import RequestOutput
@@ -371,6 +372,12 @@ def test_greedy_answers_are_the_recorded_ones(smollm2: LLM) -> None:
     for entry, output in zip((*plain, *chats), outputs, strict=True):
         assert output.prompt_token_ids == entry["prompt_token_ids"]
         assert output.outputs[0].token_ids == entry["output_token_ids"][:NUM_GOLDEN]
+
+
+def test_prompts_do_not_yield_to_decoding(smollm2: LLM) -> None:
+    """Offline nobody reads along; a server's default bounds the pauses in its streams."""
+    assert smollm2.llm_engine.engine.config.scheduler.max_decode_slowdown == 0
+    assert SchedulerConfig().max_decode_slowdown > 1
 
 
 def test_the_answer_does_not_depend_on_company_or_cache(smollm2: LLM) -> None:

@@ -34,7 +34,7 @@ def known_flags() -> set[str]:
 
     configs = (engine.ModelConfig, engine.CacheConfig, engine.SchedulerConfig, server.ServerConfig)
     flags = {flag_name(name) for config in configs for name in config.__dataclass_fields__}
-    for path in (ROOT / "src" / "octavo" / "cli").glob("*.py"):
+    for path in (ROOT / "src" / "octavo" / "cli").rglob("*.py"):
         flags.update(re.findall(r"--[a-z][a-z0-9-]+", path.read_text(encoding="utf-8")))
     return flags
 

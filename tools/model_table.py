@@ -1,10 +1,10 @@
 """Writes docs/models.md from the results of the model tests.
 
-    pytest -o junit_family=xunit1 --junitxml=models.xml -k logprobs_of_a_prompt tests/models
+    pytest -o junit_family=xunit1 --junitxml=models.xml -k "of_transformers" tests/models
     python tools/model_table.py models.xml
 
-A cell is the largest difference of a log-probability to transformers' that any test of that
-architecture, kind of file and back end measured. What no test runs has no cell.
+A cell is the largest difference to transformers' numbers that any test of that architecture, kind
+of file and back end measured. What no test runs has no cell.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ DOC = Path(__file__).resolve().parent.parent / "docs" / "models.md"
 COLUMNS = (("native", "folder"), ("native", "GGUF"), ("torch", "folder"), ("torch", "GGUF"))
 HEAD = """# Architectures
 
-Names are the ones in `architectures` of a config.json. The number is the largest difference of a
-log-probability to Hugging Face transformers in float32, measured by `tests/models/test_models.py`
-on small random models of that architecture, over whole prompts and prompts in chunks; GGUF files
-are of several types, compared with the numbers that they store. A dash: no such test, so no such
-promise; Mistral's GGUF files call themselves Llama. `tools/model_table.py` writes this page.
+Names are the ones in `architectures` of a config.json. The number is the largest difference to
+Hugging Face transformers in float32, measured on small random models of that architecture: of a
+log-probability by `tests/models/test_models.py`, over whole prompts and prompts in chunks; of a
+vector's number or a label's score by `tests/models/test_encoders.py`, for models that make those
+([embeddings](embeddings.md)). GGUF files are of several types, compared with the numbers that they
+store. A dash: no such test, so no such promise; Mistral's GGUF files call themselves Llama.
+`tools/model_table.py` writes this page.
 
 | Architecture | native, folder | native, GGUF | torch, folder | torch, GGUF |
 |---|---|---|---|---|

@@ -4,7 +4,7 @@
     python -m benchmarks.serving_policies.suite --only chat-gpu instruct-gpu
     python -m benchmarks.serving_policies.suite
 
-Virtual comparisons take minutes, those on the engine about an hour on two cores. Each is a command
+Virtual comparisons take minutes, those on the engine a quarter of an hour on two cores. Each is a command
 of its own, which its results file repeats.
 """
 
@@ -24,7 +24,7 @@ _ENGINE = f"--machine engine --model smollm2:135m {_SMALL_POOL}"
 _FITTED = f"--machine {COST_MODEL} {_SMALL_POOL}"
 COMPARISONS = {
     "chat-gpu": "--workload chat --num-requests 1000 "
-    "--rates 0.1,0.25,0.5,0.75,1,1.25,1.5,1.75,2,2.25,2.5,2.75,3",
+    "--rates 0.1,0.25,0.5,0.75,1,1.25,1.5,1.75,2,2.25,2.5,2.75,3,3.5,4,4.5,5",
     "instruct-gpu": "--workload instruct --num-requests 2000 "
     "--rates 0.5,1,2,4,8,16,24,32,48,56,64,72,80,96",
     "parallel-gpu": "--workload instruct --num-requests 1000 --rates 2,4,8,12,16,20,24,32,40 "
@@ -34,12 +34,12 @@ COMPARISONS = {
     "prefix-gpu": "--workload instruct --num-requests 1000 --rates 1,2,4,8,16,32,48,64,80,96,128 "
     "--policies orca-oracle,orca-oracle-first-fit,paged --prefix-len 80,341,1024",
     "instruct-fitted": f"{_FITTED} --workload instruct --num-requests 300 "
-    "--rates 0.25,0.5,1,1.5,2,2.5,3,4",
-    "instruct-engine": f"{_ENGINE} --workload instruct --num-requests 100 --seeds 2 "
-    "--rates 0.5,1,1.5,2,3,4 --policies static,orca-max,orca-oracle,orca-oracle-first-fit,paged",
-    "parallel-engine": f"{_ENGINE} --workload instruct --num-requests 30 --seeds 2 --rates 0.5 "
+    "--rates 2,4,8,12,16,20,24,28,32,36,40,48",
+    "instruct-engine": f"{_ENGINE} --workload instruct --num-requests 240 --seeds 1 "
+    "--rates 8,16,24,32,40 --policies static,orca-max,orca-oracle,orca-oracle-first-fit,paged",
+    "parallel-engine": f"{_ENGINE} --workload instruct --num-requests 30 --seeds 1 --rates 2 "
     "--policies paged --n 2,4,6,8",
-    "beam-engine": f"{_ENGINE} --workload instruct --num-requests 30 --seeds 2 --rates 0.5 "
+    "beam-engine": f"{_ENGINE} --workload instruct --num-requests 30 --seeds 1 --rates 1 "
     "--policies paged --beam-width 2,4,6",
 }
 

@@ -58,6 +58,13 @@ struct SquaredReluFunction {
   }
 };
 
+struct TanhFunction {
+  template <class V>
+  static OCTAVO_INLINE typename V::Floats apply(typename V::Floats x) {
+    return tanh<V>(x);
+  }
+};
+
 // Calls visit(Function{}) with the function that `activation` names.
 template <class V, class Visit>
 OCTAVO_INLINE void with_activation(Activation activation, Visit visit) {
@@ -67,6 +74,7 @@ OCTAVO_INLINE void with_activation(Activation activation, Visit visit) {
     case Activation::Gelu: return visit(GeluFunction{});
     case Activation::Relu: return visit(ReluFunction{});
     case Activation::SquaredRelu: return visit(SquaredReluFunction{});
+    case Activation::Tanh: return visit(TanhFunction{});
   }
 }
 

@@ -1,4 +1,4 @@
-// Causal attention over the paged cache: a tile of query vectors walks its keys chunk by chunk.
+// Attention over the paged cache, causal unless the op says otherwise: a tile of query vectors walks its keys chunk by chunk.
 //
 // attention_plan.hpp says who computes which chunks of which tile, attention_chunk.hpp how one chunk is
 // computed for one token; this file walks tiles and chunks and merges them (online softmax, Milakov and
@@ -106,7 +106,7 @@ class AttentionTile {
   int64_t row_numbers() const { return head_dim_ / Store::kDims; }
 
   KeyRange visible(const AttentionUnit& unit, int64_t token) const {
-    return visible_keys(unit.first_position + token, args_.window);
+    return visible_keys(args_, *unit.row, unit.first_position + token);
   }
 
   // Calls visit(token, keys) for the tokens that see keys of `chunk`, counted from its beginning.
@@ -400,7 +400,7 @@ void attention_merge(const AttentionArgs& args, int thread, int num_threads) {
     for (int64_t row = 0; row < unit.num_rows(); ++row) {
       if ((share.first_split_row + row) % num_threads != thread) continue;
       const int64_t token = row / unit.num_heads;
-      const KeyRange keys = visible_keys(unit.first_position + token, args.window);
+      const KeyRange keys = visible_keys(args, *unit.row, unit.first_position + token);
       const Partial total = shared_partial(args, share, keys.first_chunk());
       for (int64_t chunk = keys.first_chunk() + 1; chunk < keys.end_chunk(); ++chunk) {
         merge_chunk<V>(shared_partial(args, share, chunk), total, row, head_dim);

@@ -39,10 +39,13 @@ OCTAVO_INLINE KeyRange overlap(KeyRange a, KeyRange b) {
   return {greatest(a.begin, b.begin), least(a.end, b.end)};
 }
 
-// The keys that the query at `position` sees.
-OCTAVO_INLINE KeyRange visible_keys(int64_t position, int64_t window) {
+// The keys that the query at `position` of `row` sees.
+OCTAVO_INLINE KeyRange visible_keys(const AttentionArgs& args, const BatchRow& row, int64_t position) {
+  const int64_t window = args.window;
   const int64_t begin = window > 0 ? greatest(position - window + 1, 0) : 0;
-  return {begin, position + 1};
+  if (args.is_causal) return {begin, position + 1};
+  const int64_t end = int64_t{row.context_len} + row.num_tokens;
+  return {begin, window > 0 ? least(position + window, end) : end};
 }
 
 // The part of `keys` in `chunk`, counted from its beginning; may be empty.
@@ -140,8 +143,8 @@ class AttentionPlan {
     unit.num_tokens = least(tile_tokens_, row.num_tokens - token);
     unit.first_position = row.context_len + token;
     const int64_t last_position = unit.first_position + unit.num_tokens - 1;
-    unit.keys.begin = visible_keys(unit.first_position, args_.window).begin;
-    unit.keys.end = last_position + 1;
+    unit.keys.begin = visible_keys(args_, row, unit.first_position).begin;
+    unit.keys.end = visible_keys(args_, row, last_position).end;
     return unit;
   }
 

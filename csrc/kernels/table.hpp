@@ -145,6 +145,9 @@ struct AttentionArgs {
   int64_t window;      // 0: full
   float soft_cap;      // 0: none
   float* partials;     // attention_partial_floats(...) floats shared by all threads of this op
+  // Whether tokens see only those before them. Else they see all of their sequence, which is in the
+  // batch as a whole; a window then reaches so far to either side, the token itself included.
+  bool is_causal = true;
 };
 
 // out[t] = act(x[t][0:size]) * x[t][size:2*size]   for rows [begin, end)

@@ -77,7 +77,9 @@ void bench_workload(const KernelTable& kernels, const Workload& work, int num_th
   }) / num_threads;
   double keys = 0.0, read = 0.0;  // keys that queries see; keys that are read at least once
   for (int64_t token = 0; token < work.num_tokens; ++token) {
-    const KeyRange range = visible_keys(work.context_len + token, shape.window);
+    const int64_t position = work.context_len + token;
+    const int64_t window = shape.window > 0 ? shape.window : position + 1;
+    const KeyRange range{std::max<int64_t>(position + 1 - window, 0), position + 1};
     keys += static_cast<double>(range.end - range.begin);
     read = static_cast<double>(range.end);
   }

@@ -30,11 +30,16 @@ if TYPE_CHECKING:
     from octavo.outputs import (
         BeamSearchOutput,
         BeamSearchSequence,
+        ClassificationRequestOutput,
         CompletionOutput,
+        EmbeddingRequestOutput,
         Logprob,
+        PoolingRequestOutput,
         RequestMetrics,
         RequestOutput,
+        ScoringRequestOutput,
     )
+    from octavo.pooling_params import PoolingParams
     from octavo.prompts import PromptType, TextPrompt, TokensPrompt
     from octavo.sampling_params import (
         BeamSearchParams,
@@ -57,6 +62,11 @@ __all__ = [  # noqa: RUF022 - what most people want comes first
     "BeamSearchParams",
     "BeamSearchOutput",
     "BeamSearchSequence",
+    "PoolingParams",
+    "PoolingRequestOutput",
+    "EmbeddingRequestOutput",
+    "ClassificationRequestOutput",
+    "ScoringRequestOutput",
     "PromptType",
     "TextPrompt",
     "TokensPrompt",
@@ -84,6 +94,11 @@ _HOMES = {
     "BeamSearchParams": "octavo.sampling_params",
     "BeamSearchOutput": "octavo.outputs",
     "BeamSearchSequence": "octavo.outputs",
+    "PoolingParams": "octavo.pooling_params",
+    "PoolingRequestOutput": "octavo.outputs",
+    "EmbeddingRequestOutput": "octavo.outputs",
+    "ClassificationRequestOutput": "octavo.outputs",
+    "ScoringRequestOutput": "octavo.outputs",
     "PromptType": "octavo.prompts",
     "TextPrompt": "octavo.prompts",
     "TokensPrompt": "octavo.prompts",

@@ -48,9 +48,14 @@ class Weights:
         source: int,
         type: int,
         data: Buffer,
-        interleaved_heads: int,
+        interleaved_heads: int = 0,
+        first_row: int = 0,
     ) -> None:
-        """Pack one tensor from its bytes in a model file, on all threads, without the GIL."""
+        """Pack a tensor, or rows of it, from its bytes in a model file; on all threads, without GIL.
+
+        A piece begins at a multiple of 8 rows and ends at one or with the tensor. ValueError also
+        for numbers and scales that are not finite.
+        """
 
     def set_bias(self, matrix: int, values: Buffer) -> None: ...
     def add_vector(self, values: Buffer) -> int: ...
@@ -111,6 +116,7 @@ class Activation(Enum):
     GELU = 2
     RELU = 3
     SQUARED_RELU = 4
+    TANH = 5
 
 class View:
     """Some columns of a buffer: row r starts at float `offset + r * stride` of the arena."""
@@ -137,6 +143,7 @@ class Program:
     ) -> None: ...
     def embed(self, rows: Rows, barrier: bool, table: int, scale: float, out: View) -> None: ...
     def embed_positions(self, rows: Rows, barrier: bool, table: int, out: View) -> None: ...
+    def embed_segments(self, rows: Rows, barrier: bool, table: int, out: View) -> None: ...
     def quantise(self, rows: Rows, barrier: bool, x: View, out: View) -> None: ...
     def linear(
         self,
@@ -174,6 +181,7 @@ class Program:
         scale: float,
         window: int,
         soft_cap: float,
+        is_causal: bool,
         q: View,
         k: View,
         v: View,
@@ -213,6 +221,8 @@ class Forward:
         positions: Sequence[int],
         rows: Sequence[RowTuple],
         wanted: Sequence[int],
+        segments: Sequence[int] = (),
+        wanted_first: Sequence[int] = (),
     ) -> None:
         """Run all operations over a batch made by hand; nothing is sampled."""
 
@@ -272,6 +282,13 @@ class RowSampler:
 def top_logprobs(kernels: Kernels, logits: Buffer, token_id: int, count: int) -> TokenLogprobsTuple:
     """Raw log-probabilities of `token_id` and the `count` best."""
 
+class Pooling(Enum):
+    NONE = 0
+    FIRST = 1
+    LAST = 2
+    MEAN = 3
+    ALL = 4
+
 class NewRow:
     """The fields of `contracts.step.NewRow` that the session needs."""
 
@@ -284,6 +301,8 @@ class NewRow:
         block_ids: Sequence[Sequence[int]],
         sampling: SamplingSpec,
         twin_row: int,
+        pooling: Pooling = ...,
+        second_segment: int = -1,
     ) -> None: ...
 
 class Session:
@@ -317,13 +336,40 @@ class Session:
         list[int],
         list[tuple[int, TokenLogprobsTuple]],
         list[tuple[int, TokenLogprobsTuple]],
+        list[tuple[int, bytes]],
         list[tuple[int, str]],
         float,
         float,
     ]:
         """Run one step without the GIL.
 
-        Returns sampled ids, logprobs by row, prompt logprobs by row, errors by row, seconds, and
-        those of them that swaps took.
+        Returns sampled ids, logprobs by row, prompt logprobs by row, vectors by row (float32),
+        errors by row, seconds, and those of them that swaps took.
         Raises ValueError when the plan contradicts the rows; nothing was computed then.
         """
+
+class SentencePiece:
+    """BPE by score over tokens stored as (length u64, UTF-8 bytes) each, which are not copied.
+
+    `kinds` are int32 (`text.gguf_tokenizer.TokenKind`). `unknown` may be -1.
+    """
+
+    def __init__(
+        self,
+        stored: Buffer,
+        kinds: Buffer,
+        scores: Buffer,
+        space: str,
+        adds_space: bool,
+        unknown: int,
+    ) -> None: ...
+    @property
+    def size(self) -> int: ...
+    def encode(self, text: bytes) -> list[int]:
+        """Ids of a text in UTF-8, without the GIL."""
+
+    def token(self, id: int) -> bytes:
+        """Empty for a token without a text."""
+
+    def find(self, token: bytes) -> int:
+        """-1 where there is no such token."""

@@ -7,8 +7,7 @@ is in `engine/sync_engine.py`. Names and defaults are vLLM's.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from types import NoneType, TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeGuard, Unpack, cast
 
@@ -21,15 +20,20 @@ from octavo.engine.build import Engine, build_engine
 from octavo.engine.sync_engine import Job, SyncEngine
 from octavo.errors import InvalidRequestError
 from octavo.foundation.clock import Clock, SystemClock
+from octavo.inputs import is_one, naming, one_each
+from octavo.llm_pooling import PoolingCalls
 from octavo.outputs import BeamSearchOutput, RequestOutput
 from octavo.prompts import PromptType, TokensPrompt
 from octavo.sampling_params import BeamSearchParams, SamplingParams
 from octavo.text.tokenizer import Tokenizer
 
+_OFFLINE: Mapping[str, Any] = {"max_decode_slowdown": 0}
+"""Nobody reads along: prompts need not be computed in small portions beside the decoding rows."""
+
 Conversation: TypeAlias = Sequence[Mapping[str, Any]]
 
 
-class LLM:
+class LLM(PoolingCalls):
     """A model in this process.
 
     `model` is a short name, hub id, local folder or .gguf file. Options are the fields of
@@ -42,7 +46,7 @@ class LLM:
     def __init__(
         self, model: str, *, disable_log_stats: bool = True, **options: Unpack[LLMOptions]
     ) -> None:
-        config = engine_config({"model": model, **options})
+        config = engine_config({**_OFFLINE, "model": model, **options})
         clock = SystemClock()
         engine = build_engine(config, clock, _ignore_progress)
         self._attach(engine, clock, keeps_metrics=not disable_log_stats)
@@ -86,7 +90,7 @@ class LLM:
         several prompts the message names the index.
         """
         _refuse_lora(lora_request)
-        several = [prompts] if _is_one(prompts) else cast(Sequence[PromptType], prompts)
+        several = [prompts] if is_one(prompts) else cast(Sequence[PromptType], prompts)
         return self._answer(several, sampling_params, priority, timeout, use_tqdm)
 
     def beam_search(
@@ -107,7 +111,7 @@ class LLM:
         _refuse_lora(lora_request)
         beam = beam_spec(params)
         sampling = text_params(params, self.llm_engine.engine.intake.limits.max_logprobs)
-        several = [prompts] if _is_one(prompts) else cast(Sequence[PromptType], prompts)
+        several = [prompts] if is_one(prompts) else cast(Sequence[PromptType], prompts)
         jobs = self._jobs(several, sampling, None, timeout, beam)
         at_once = _checked_limit(concurrency_limit) or max(1, len(jobs))
         outputs: list[RequestOutput] = []
@@ -146,7 +150,7 @@ class LLM:
         several = [messages] if _is_conversation(messages) else messages
         prompts: list[PromptType] = []
         for conversation in several:
-            with _naming(len(prompts), len(several), "conversation"):
+            with naming(len(prompts), len(several), "conversation"):
                 text = template.render(
                     conversation,
                     tools=tools,
@@ -213,13 +217,13 @@ class LLM:
     ) -> list[Job]:
         """Check everything; nothing has started if something is wrong."""
         count = len(prompts)
-        params = _one_each(sampling_params, SamplingParams, count, "sampling_params")
-        priorities = _one_each(0 if priority is None else priority, int, count, "priority")
-        timeouts = _one_each(timeout, (float, int, NoneType), count, "timeout")
+        params = one_each(sampling_params, SamplingParams, count, "sampling_params")
+        priorities = one_each(0 if priority is None else priority, int, count, "priority")
+        timeouts = one_each(timeout, (float, int, NoneType), count, "timeout")
         jobs: list[Job] = []
         for own in zip(prompts, params, priorities, timeouts, strict=True):
             prompt, own_params, own_priority, own_timeout = own
-            with _naming(len(jobs), count, "prompt"):
+            with naming(len(jobs), count, "prompt"):
                 job = self.llm_engine.check(
                     prompt, own_params, priority=own_priority, timeout=own_timeout, beam=beam
                 )
@@ -245,49 +249,11 @@ class LLM:
         )
 
 
-@contextmanager
-def _naming(place: int, count: int, what: str) -> Iterator[None]:
-    """Let an error say which of several inputs is wrong."""
-    try:
-        yield
-    except InvalidRequestError as error:
-        if count == 1:
-            raise
-        message = f"{what} {place}: {error.message}"
-        raise type(error)(message, param=error.param) from error
-
-
 def _is_conversation(messages: Any) -> TypeGuard[Conversation]:
     """One conversation, rather than a list of them."""
     if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
         return True  # of a wrong form, which the template says better
     return not isinstance(messages[0], Sequence)
-
-
-def _is_one(prompts: Any) -> TypeGuard[PromptType]:
-    """One prompt, rather than a list of them: a text, a dict or a list of token ids."""
-    if not isinstance(prompts, Sequence) or isinstance(prompts, str):
-        return True
-    return bool(prompts) and not isinstance(prompts[0], str | dict | Sequence)
-
-
-def _one_each(
-    given: Any, kind: type[Any] | tuple[type[Any], ...], count: int, name: str
-) -> Sequence[Any]:
-    """One value for each prompt. The first of several kinds names them all."""
-    if isinstance(given, kind):
-        return [given] * count
-    wanted = (kind[0] if isinstance(kind, tuple) else kind).__name__
-    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
-        message = f"{name} must be a {wanted} or a list of them, got {type(given).__name__}"
-        raise InvalidRequestError(message, param=name)
-    if len(given) != count:
-        raise InvalidRequestError(f"{len(given)} {name} for {count} prompts", param=name)
-    for place, value in enumerate(given):
-        if not isinstance(value, kind):
-            message = f"{name}[{place}] must be a {wanted}, got {type(value).__name__}"
-            raise InvalidRequestError(message, param=name)
-    return given
 
 
 def _checked_limit(limit: int | None) -> int | None:

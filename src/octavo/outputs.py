@@ -8,14 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, overload
+from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 import msgspec
 
 from octavo.contracts.delta import FinishReason
 from octavo.contracts.step import TokenLogprobs
 
-__all__ = [
+__all__ = [  # noqa: RUF022 - by kind of answer
+    "PoolingOutput",
+    "PoolingRequestOutput",
+    "EmbeddingOutput",
+    "EmbeddingRequestOutput",
+    "ClassificationOutput",
+    "ClassificationRequestOutput",
+    "ScoringOutput",
+    "ScoringRequestOutput",
     "BeamSearchOutput",
     "BeamSearchSequence",
     "CompletionOutput",
@@ -153,3 +161,72 @@ class BeamSearchOutput:
     """The answers to one prompt, the best first."""
 
     sequences: list[BeamSearchSequence]
+
+
+@dataclass(slots=True)
+class PoolingOutput:
+    """Numbers that a model made of a prompt: one vector, or one for each of its tokens."""
+
+    data: list[float] | list[list[float]]
+
+
+@dataclass(slots=True)
+class EmbeddingOutput:
+    """One embedding."""
+
+    embedding: list[float]
+
+    @property
+    def hidden_size(self) -> int:
+        """Numbers in it."""
+        return len(self.embedding)
+
+
+@dataclass(slots=True)
+class ClassificationOutput:
+    """What a classifier says of a prompt: a number for each label, in order."""
+
+    probs: list[float]
+
+    @property
+    def num_classes(self) -> int:
+        """Labels that it knows."""
+        return len(self.probs)
+
+
+@dataclass(slots=True)
+class ScoringOutput:
+    """How well two texts belong together."""
+
+    score: float
+
+
+O_co = TypeVar("O_co", covariant=True)
+
+
+@dataclass(slots=True)
+class PooledRequestOutput(Generic[O_co]):
+    """What came of one prompt, or of one pair of texts."""
+
+    request_id: str
+    outputs: O_co
+    prompt_token_ids: list[int]
+    finished: bool
+    num_cached_tokens: int | None = None
+    metrics: RequestMetrics | None = None  # if the engine was asked to keep them
+
+
+class PoolingRequestOutput(PooledRequestOutput[PoolingOutput]):
+    """Of `encode`."""
+
+
+class EmbeddingRequestOutput(PooledRequestOutput[EmbeddingOutput]):
+    """Of `embed`."""
+
+
+class ClassificationRequestOutput(PooledRequestOutput[ClassificationOutput]):
+    """Of `classify`."""
+
+
+class ScoringRequestOutput(PooledRequestOutput[ScoringOutput]):
+    """Of `score`."""

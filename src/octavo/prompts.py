@@ -18,6 +18,7 @@ class TokensPrompt(TypedDict):
 
     prompt_token_ids: Sequence[int]
     prompt: NotRequired[str]
+    token_type_ids: NotRequired[Sequence[int]]  # 0 for the first of two texts, 1 for the second
     cache_salt: NotRequired[str]
 
 

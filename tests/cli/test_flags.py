@@ -54,6 +54,25 @@ def test_swapping_tiers_and_policies_have_flags(capsys: Capture) -> None:
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (("--task", "embed"), ("pooling", "embed")),
+        (("--task", "score"), ("pooling", "classify")),
+        (("--task", "embed", "--convert", "none"), ("pooling", "none")),
+        (("--runner", "pooling"), ("pooling", "auto")),
+        ((), ("auto", "auto")),
+    ],
+)
+def test_vllms_older_task_means_a_runner_and_a_conversion(
+    words: tuple[str, ...], kind: tuple[str, str]
+) -> None:
+    """What is said apart counts before it."""
+    engine, _ = configure(*words)
+
+    assert (engine.model.runner, engine.model.convert) == kind
+
+
 def test_the_servers_new_options_have_flags() -> None:
     """Keys may be several."""
     _, server = configure(

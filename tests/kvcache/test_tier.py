@@ -103,6 +103,17 @@ def test_a_slot_is_busy_until_the_tier_has_written_it(tables: Tables, tier: Slow
     assert tables.kv.slots.num_used == 0
 
 
+def test_who_looks_at_an_idle_pool_sees_no_slot_that_the_tier_is_done_with(
+    tables: Tables, tier: SlowTier
+):
+    tier.is_slow = True
+    tables.free(tables.compute(range(9)))
+    evict_all(tables)
+    assert tables.kv.snapshot({}).num_used_host_slots == 2
+    tier.is_slow = False
+    assert tables.kv.snapshot({}).num_used_host_slots == 0
+
+
 def test_hits_are_limited_by_the_slots_that_loads_need(
     make_tables: Callable[..., Tables], tier: SlowTier
 ):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -36,12 +35,15 @@ def start(checkpoint: RandomCheckpoint = CHECKPOINT, sizes: RunnerSizes = SIZES)
 
 
 def poisoned() -> RandomCheckpoint:
-    """A model that computes NaN for sequences in which one token occurs."""
-    checkpoint = RandomCheckpoint()
+    """A model that computes NaN for sequences in which one token occurs.
+
+    Its embedding is as large as a number can be, and embeddings are scaled up.
+    """
+    checkpoint = RandomCheckpoint(tiny_facts(embedding_scale=2.0))
     name = "model.embed_tokens.weight"
     table = list(checkpoint.tensors[name].data.cast("f"))
     hidden = checkpoint.facts.hidden_size
-    table[POISON * hidden :] = [math.nan] * hidden
+    table[POISON * hidden :] = [3e38] * hidden
     changed = tensor_of(name, (VOCAB_SIZE, hidden), table)
     checkpoint.tensors = {**checkpoint.tensors, name: changed}
     return checkpoint

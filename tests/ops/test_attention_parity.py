@@ -115,6 +115,37 @@ def test_long_sequences_and_unusual_head_sizes(isa: str, head_dim: int, window: 
     assert_parity(isa, spec, [(300, 7), (1, 1), (33, 2), (1, 250), (1, 1)], KvType.F16, 32)
 
 
+@pytest.mark.parametrize("window", [None, 1, 9, 65, 300])
+@pytest.mark.parametrize(("num_heads", "head_dim"), [(1, 8), (4, 32), (5, 12)])
+def test_tokens_that_are_not_causal_see_to_both_sides(
+    isa: str, num_heads: int, head_dim: int, window: int | None
+) -> None:
+    """Sequences of one token, of less and of more than a chunk of keys, side by side."""
+    spec = AttentionSpec(0, num_heads, num_heads, head_dim, head_dim**-0.5, window, is_causal=False)
+    assert_parity(isa, spec, [(1, 30, 290)], KvType.F32, 16)
+
+
+def test_bits_of_both_sides_do_not_depend_on_neighbours_or_threads(isa: str) -> None:
+    """A sequence alone, and behind another one, on one thread or three."""
+    spec = AttentionSpec(0, 4, 2, 32, 0.2, 90, is_causal=False)
+    q, k, v = random_qkv(spec, 140, seed=1)
+    other = random_qkv(spec, 60, seed=2)
+
+    def outputs(num_threads: int, *, has_neighbour: bool) -> Tensor:
+        twins = OpTwins(isa=isa, num_threads=num_threads, num_kv_heads=2, head_dim=32)
+        batch = Sequences.make(2, 8, 140).step((60, 140) if has_neighbour else (0, 140))
+        inputs = [
+            torch.cat([its, own]) if has_neighbour else own
+            for own, its in zip((q, k, v), other, strict=True)
+        ]
+        return twins.native(attend(spec), batch, *inputs)[-140:]
+
+    alone = outputs(1, has_neighbour=False)
+
+    assert torch.equal(alone, outputs(3, has_neighbour=False))
+    assert torch.equal(alone, outputs(2, has_neighbour=True))
+
+
 def test_scores_far_from_zero_do_not_overflow(isa: str) -> None:
     """The softmax subtracts the largest score first, also over keys that come in several pieces."""
     spec = AttentionSpec(0, 2, 1, 16, 40.0)

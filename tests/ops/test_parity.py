@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tests.support.op_twins import OpTwins, plain_batch
 from tests.support.random_weights import random_view
 
 ISAS = _native.available_isas()
-ACTIVATIONS: list[Activation] = ["silu", "gelu_tanh", "gelu", "relu", "relu2"]
+ACTIVATIONS: list[Activation] = ["silu", "gelu_tanh", "gelu", "relu", "relu2", "tanh"]
 NUM_TOKENS = [1, 2, 3, 5, 8, 19]
 QUANTISED_TYPES = [type for type in WeightType if type.block_elements > 1]
 
@@ -174,6 +175,35 @@ def test_a_table_of_positions_shorter_than_a_sequence_is_refused(isa: str) -> No
     twins = OpTwins(isa=isa, tensors=tensors, ask=ask)
     with pytest.raises(ValueError, match="table of positions is shorter"):
         twins.native(lambda ops, w: ops.embed_positions(w), plain_batch(5))
+
+
+def test_embed_segments_takes_the_rows_of_the_segments(isa: str) -> None:
+    """Without any all tokens are of the first text."""
+    tensors = {"s.weight": random_view("s", WeightType.F32, 2, 24, seed=2)}
+
+    def ask(weights: Weights) -> Embedding:
+        return weights.embedding("s", 2, 24)
+
+    twins = OpTwins(isa=isa, tensors=tensors, ask=ask)
+    for segments in ((), (0, 0, 1, 1, 1)):
+        batch = replace(plain_batch(5), segments=segments)
+        twins.assert_close(lambda ops, w: ops.embed_segments(w), batch)
+    batch = replace(plain_batch(1), segments=(2,))
+    with pytest.raises(ValueError, match="no such segment"):
+        twins.native(lambda ops, w: ops.embed_segments(w), batch)
+
+
+@pytest.mark.parametrize("width", [1, 7, 64, 100])
+def test_mean_rows_of_one_and_many_tokens(isa: str, width: int) -> None:
+    """Spans that touch, overlap, hold everything or a single token."""
+    batch = replace(plain_batch(19), wanted=(3, 18, 18, 7), wanted_first=(0, 0, 18, 2))
+    x = random_rows(19, width)
+    twins = OpTwins(isa=isa)
+
+    twins.assert_close(lambda ops, _, x: ops.mean_rows(x), batch, x)
+    twins.assert_close(lambda ops, _, x: ops.mean_rows(x), plain_batch(19), x)
+    means = twins.native(lambda ops, _, x: ops.mean_rows(x), batch, x)
+    assert torch.equal(means[2], x[18])
 
 
 @pytest.mark.parametrize("size", [2, 12, 32, 64, 256])

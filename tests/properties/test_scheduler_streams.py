@@ -1,6 +1,6 @@
 """Random histories: whatever happens to its neighbours, a request gets its solo answer.
 
-OCTAVO_HISTORIES=10000 makes it ten thousand of each kind.
+OCTAVO_HISTORIES=10000 (with pytest --timeout 0) makes it ten thousand of each kind.
 """
 
 from __future__ import annotations

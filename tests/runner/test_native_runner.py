@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import logging
+import math
+import struct
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from octavo.backends.torch.runner import TorchRunner
 from octavo.config.engine import EngineConfig, ModelConfig, SchedulerConfig
 from octavo.contracts.kv_plan import KVPlan, MemoryPlan
 from octavo.errors import ConfigError, CorruptFileError, UnsupportedModelError
@@ -17,20 +21,72 @@ from tests.support.step_driver import RunnerSizes, StepDriver, generate, start_r
 
 PROMPT = list(range(20))
 SIZES = RunnerSizes()
+Start = Callable[[EngineConfig, RandomCheckpoint], object]
+
+
+@pytest.fixture(params=[NativeRunner, TorchRunner])
+def start(request: pytest.FixtureRequest) -> Start:
+    """Either runner, brought to life."""
+    made: Start = request.param
+    return made
 
 
 def config(**changes: object) -> EngineConfig:
     return EngineConfig(model=ModelConfig(threads=1, **changes))
 
 
-def test_a_missing_tensor_is_named_before_anything_is_read() -> None:
-    """A model file that lacks one is corrupt."""
+def test_all_missing_tensors_are_named_before_anything_is_read(start: Start) -> None:
+    """One attempt tells all that a model file lacks."""
     checkpoint = RandomCheckpoint()
-    name = "model.layers.1.mlp.up_proj.weight"
-    checkpoint.tensors = {key: view for key, view in checkpoint.tensors.items() if key != name}
+    missing = ["model.layers.1.mlp.up_proj.weight", "model.norm.weight"]
+    checkpoint.tensors = {
+        name: view for name, view in checkpoint.tensors.items() if name not in missing
+    }
+    with pytest.raises(CorruptFileError, match="no tensor") as caught:
+        start(config(), checkpoint)
 
-    with pytest.raises(CorruptFileError, match=f"no tensor {name}"):
-        NativeRunner(config(), checkpoint)
+    for name in missing:
+        assert name in str(caught.value)
+
+
+def test_tensors_that_have_no_place_are_refused_together(start: Start) -> None:
+    """A file that has more than its architecture is of another one: its answers would be wrong."""
+    checkpoint = RandomCheckpoint(tiny_facts(tie_word_embeddings=True))
+    extra = ["model.layers.0.self_attn.extra.weight", "model.layers.7.mlp.up_proj.weight"]
+    derived = ["model.layers.0.self_attn.rotary_emb.inv_freq", "lm_head.weight"]
+    added = {name: tensor_of(name, (2,), [1.0, 2.0]) for name in [*extra, *derived]}
+    checkpoint.tensors = {**checkpoint.tensors, **added}
+
+    with pytest.raises(CorruptFileError, match="no place") as caught:
+        start(config(), checkpoint)
+
+    for name in extra:
+        assert name in str(caught.value)
+    assert "inv_freq" not in str(caught.value)
+    assert "lm_head" not in str(caught.value)
+
+
+def test_what_follows_from_the_rest_may_be_left_over(start: Start) -> None:
+    """Rope frequencies, causal masks, and a head that is tied to the embedding."""
+    checkpoint = RandomCheckpoint(tiny_facts(tie_word_embeddings=True))
+    derived = ["model.layers.0.self_attn.rotary_emb.inv_freq", "lm_head.weight"]
+    added = {name: tensor_of(name, (2,), [1.0, 2.0]) for name in derived}
+    checkpoint.tensors = {**checkpoint.tensors, **added}
+
+    start(config(), checkpoint)
+
+
+@pytest.mark.parametrize("name", ["model.layers.1.mlp.up_proj.weight", "model.norm.weight"])
+def test_a_number_that_is_not_finite_is_found_when_the_weights_are_read(name: str) -> None:
+    """It would make the logits of every request worthless, much later."""
+    checkpoint = RandomCheckpoint()
+    view = checkpoint.tensors[name]
+    broken = bytearray(view.data)
+    broken[-4:] = struct.pack("<f", math.nan)
+    checkpoint.tensors = {**checkpoint.tensors, name: replace(view, data=memoryview(broken))}
+
+    with pytest.raises(CorruptFileError, match=f"{name}.*not finite"):
+        start_runner(NativeRunner, checkpoint, SIZES)
 
 
 def test_a_tensor_of_the_wrong_shape_is_named_with_both_shapes() -> None:
@@ -102,25 +158,6 @@ def test_logits_of_many_rows_do_not_need_a_buffer_for_all() -> None:
         return NativeRunner(config, checkpoint).needs.workspace_bytes
 
     assert workspace(64) < 512 * 5000 * 4
-
-
-def test_tensors_that_nobody_asked_for_are_listed_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Except those that follow from the configuration anyway."""
-    checkpoint = RandomCheckpoint()
-    extra = "model.layers.0.self_attn.extra.weight"
-    derived = "model.layers.0.self_attn.rotary_emb.inv_freq"
-    checkpoint.tensors = {
-        **checkpoint.tensors,
-        extra: tensor_of(extra, (2,), [1.0, 2.0]),
-        derived: tensor_of(derived, (2,), [1.0, 2.0]),
-    }
-    with caplog.at_level(logging.INFO, logger="octavo"):
-        start_runner(NativeRunner, checkpoint, SIZES).close()
-
-    lines = [record.getMessage() for record in caplog.records if "not used" in record.getMessage()]
-    assert 1 == len(lines)
-    assert extra in lines[0]
-    assert derived not in lines[0]
 
 
 def test_progress_grows_to_one() -> None:

@@ -70,6 +70,16 @@ def test_a_waiting_request_ends_as_soon_as_its_prompt_cannot_be_computed_in_time
     rig.abort("first")
 
 
+def test_a_long_prompt_is_not_given_up_because_short_ones_came_before(new_rig: MakeRig):
+    """Reading the weights takes most of their steps: 25 ms a token would be wrong for a long one."""
+    rig = new_rig()
+    for _ in range(6):
+        rig.scheduler.speed.note_step(2, 0, 0.05)
+    rig.add(make_request("long", range(40), max_tokens=1, arrival_s=1.0, deadline_s=1.5))
+    step(rig, 1.0)
+    assert rig.tokens_of("long")
+
+
 def test_what_the_cache_holds_need_not_be_computed(new_rig: MakeRig):
     """Of the same ten tokens only the last ones are missing, so there is time left at 2.1."""
     rig = new_rig(max_num_seqs=1)

@@ -183,8 +183,16 @@ def test_steps_without_a_time_teach_nothing():
 
 
 def test_the_predicted_time_of_a_prompt_is_never_too_long():
-    """It decides who is given up, so of two measured speeds the better one counts."""
+    """It decides who is given up: of a step, only what the prompt added to it counts."""
     speed = learnt()
-    alone_s = speed.prefill_s(1000)
-    pace(speed, 500)
-    assert speed.prefill_s(1000) < alone_s
+    speed.note_step(100, 8, step_s(100, 8))
+    speed.note_step(100, 8, 2 * step_s(100, 8))
+    assert speed.prefill_s(1000) == pytest.approx(1.0)
+
+
+def test_short_prompts_say_nothing_about_the_time_of_a_long_one():
+    """A step of two tokens takes 12 ms, and one of 600 tokens does not take 3.6 s."""
+    speed = MeasuredSpeed()
+    for num_tokens in (2, 3, 5, 9, 17, 31) * 2:
+        speed.note_step(num_tokens, 0, step_s(num_tokens, 0))
+    assert speed.prefill_s(600) <= 600 * 0.001

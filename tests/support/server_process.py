@@ -16,7 +16,7 @@ from typing import IO
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
-READY = re.compile(r"ready at (http://\S+|unix:\S+)")
+READY = re.compile(r"ready at (https?://\S+|unix:\S+)")
 
 
 class ServerProcess:

@@ -12,7 +12,14 @@ from torch import Tensor
 
 from octavo.config.engine import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
 from octavo.contracts.kv_plan import KVPlan, MemoryPlan
-from octavo.contracts.step import NewRow, SamplingSpec, StepPlan, StepResult, TokenLogprobs
+from octavo.contracts.step import (
+    NewRow,
+    PoolingMethod,
+    SamplingSpec,
+    StepPlan,
+    StepResult,
+    TokenLogprobs,
+)
 from octavo.runner.base import Runner
 from octavo.weights.checkpoint import Checkpoint
 
@@ -81,6 +88,8 @@ class _Request:
     num_computed: int
     tables: list[list[int]]  # of each KV group
     sampling: SamplingSpec
+    pooling: PoolingMethod | None = None
+    second_segment: int = -1
     is_known: bool = False  # to the runner
     twin: int = -1  # the row that it is forked from in its first step
 
@@ -125,6 +134,8 @@ class StepDriver:
         num_prompt: int | None = None,
         num_computed: int = 0,
         tables: Sequence[Sequence[int]] = (),
+        pooling: PoolingMethod | None = None,
+        second_segment: int = -1,
     ) -> int:
         """A request; some of its tokens may be computed already, in blocks of another one."""
         return self._enter(
@@ -134,6 +145,8 @@ class StepDriver:
                 num_computed=num_computed,
                 tables=[list(table) for table in tables or [[] for _ in self._groups]],
                 sampling=sampling or SamplingSpec(),
+                pooling=pooling,
+                second_segment=second_segment,
             )
         )
 
@@ -262,7 +275,7 @@ class StepDriver:
             request.is_known = True
         plan.rows.append(row)
         plan.num_tokens.append(num_tokens)
-        plan.samples.append(end == len(request.token_ids))
+        plan.samples.append(end == len(request.token_ids) and request.pooling is None)
 
     def _changes(
         self, plan: StepPlan, request: _Request, group: int, end: int
@@ -300,6 +313,8 @@ class StepDriver:
             block_ids=[list(table) for table in request.tables],
             sampling=request.sampling,
             twin_row=request.twin if request.num_computed == len(request.token_ids) else -1,
+            pooling=request.pooling,
+            second_segment=request.second_segment,
         )
 
 

@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 
 from octavo.weights.checkpoint import WeightType
 from tests.support.random_weights import random_rows
+from tests.support.tiny_encoders import pair_library
 from tests.support.tiny_models import BOS, EOS, VOCAB_SIZE
 from tests.support.tiny_tokenizer import tiny_library
 
@@ -31,6 +32,7 @@ _ARCHITECTURES = {
     "qwen3": gguf.MODEL_ARCH.QWEN3,
     "gemma3_text": gguf.MODEL_ARCH.GEMMA3,
     "arcee": gguf.MODEL_ARCH.ARCEE,
+    "bert": gguf.MODEL_ARCH.BERT,
     "cohere": gguf.MODEL_ARCH.COMMAND_R,
     "cohere2": gguf.MODEL_ARCH.COHERE2,
     "gemma": gguf.MODEL_ARCH.GEMMA,
@@ -93,7 +95,7 @@ def quantise(oracle: PreTrainedModel, choose: ChooseType) -> dict[str, StoredTen
     stored: dict[str, StoredTensor] = {}
     tied = bool(oracle.config.tie_word_embeddings)
     for name, parameter in oracle.state_dict().items():
-        if tied and name == "lm_head.weight":
+        if (tied and name == "lm_head.weight") or name.startswith("pooler."):
             continue
         values = parameter.numpy()
         type = GgmlType.F32 if values.ndim == 1 else choose(name)
@@ -112,7 +114,7 @@ def oracle_of(oracle: PreTrainedModel, stored: Mapping[str, StoredTensor]) -> Pr
     state = {name: tensor.numbers() for name, tensor in stored.items()}
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected, unexpected
-    assert set(missing) <= {"lm_head.weight"}, missing
+    assert set(missing) <= {"lm_head.weight", "pooler.dense.weight", "pooler.dense.bias"}, missing
     model.tie_weights()
     return model
 
@@ -124,7 +126,10 @@ def write_gguf(oracle: PreTrainedModel, stored: Mapping[str, StoredTensor], path
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture])
     _add_sizes(writer, config)
     _add_rope(writer, config)
-    _add_vocabulary(writer)
+    if config.model_type == "bert":
+        _add_word_pieces(writer, config)
+    else:
+        _add_vocabulary(writer)
     names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
     for name, tensor in stored.items():
         rows = _converted(name, tensor, config)
@@ -268,6 +273,32 @@ def _add_vocabulary(writer: gguf.GGUFWriter) -> None:
     writer.add_bos_token_id(BOS)
     writer.add_eos_token_id(EOS)
     writer.add_add_bos_token(False)
+
+
+def _add_word_pieces(writer: gguf.GGUFWriter, config: Any) -> None:
+    """The tiny WordPiece: the converter marks beginnings of words where BERT marks what follows."""
+    library = pair_library()
+    by_id = {token_id: token for token, token_id in library.get_vocab().items()}
+    tokens = [by_id.get(i, f"[PAD{i}]") for i in range(config.vocab_size)]
+    kinds = [
+        gguf.TokenType.NORMAL if i in by_id else gguf.TokenType.UNUSED for i in range(len(tokens))
+    ]
+    for token_id in library.get_added_tokens_decoder():
+        kinds[token_id] = gguf.TokenType.CONTROL
+    writer.add_tokenizer_model("bert")
+    writer.add_token_list([_marked(token) for token in tokens])
+    writer.add_token_types(kinds)
+    writer.add_token_type_count(config.type_vocab_size)
+    writer.add_causal_attention(False)
+    writer.add_pooling_type(gguf.PoolingType.MEAN)
+    for key, token in (("bos", "[CLS]"), ("sep", "[SEP]"), ("pad", "[PAD]"), ("unk", "[UNK]")):
+        getattr(writer, f"add_{key}_token_id")(library.token_to_id(token))
+
+
+def _marked(token: str) -> str:
+    if token.startswith("[") and token.endswith("]"):
+        return token
+    return token.removeprefix("##") if token.startswith("##") else "\u2581" + token
 
 
 def _head_dim(config: Any) -> int:

@@ -334,7 +334,7 @@ def make_oracle(name: str) -> PreTrainedModel:
     sizes.pop(None, None)
     config = make_config(**{**sizes, **case.changes}, attn_implementation="eager")
     model: PreTrainedModel = make_model(config).eval()
-    _randomise(model)
+    randomise(model)
     for parameter in model.parameters():  # the rotary frequencies stay as they are
         parameter.data = parameter.data.to(case.dtype).float()
     return model
@@ -350,11 +350,22 @@ def save_folder(oracle: PreTrainedModel, name: str, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-_EMBEDDINGS = ("embed_tokens", "embed_positions", "embed_in", "word_embeddings", "wte", "wpe")
+_EMBEDDINGS = (
+    "embed_tokens",
+    "embed_positions",
+    "embed_in",
+    "word_embeddings",
+    "position_embeddings",
+    "token_type_embeddings",
+    "tok_embeddings",
+    "wte",
+    "wpe",
+)
 
 
 @torch.no_grad()
-def _randomise(model: PreTrainedModel) -> None:
+def randomise(model: PreTrainedModel) -> None:
+    """Numbers large enough that every part of the arithmetic shows in the result."""
     generator = torch.Generator().manual_seed(20)
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)

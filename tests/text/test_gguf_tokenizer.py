@@ -286,3 +286,19 @@ def test_names_of_special_tokens_come_from_their_ids(smollm2: Tokenizer, gemma3:
     assert json.dumps(
         {"bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>", "pad_token": "<pad>"}
     ) == json.dumps(gemma3.special_tokens)
+
+
+def test_word_pieces_without_keys_for_their_marks_take_the_usual_names() -> None:
+    """Letters stay large where the vocabulary has large ones; without marks the file is broken."""
+    words = ["[UNK]", "[CLS]", "[SEP]", "▁Fox", "▁fox", "es", "▁a"]
+    metadata = {
+        "tokenizer.ggml.model": "bert",
+        "tokenizer.ggml.tokens": words,
+        "tokenizer.ggml.token_type": [3, 3, 3, 1, 1, 1, 1],
+    }
+    tokenizer = tokenizer_from_gguf(metadata)
+
+    assert tokenizer.encode("Fox foxes a") == [1, 3, 4, 5, 6, 2]
+    assert tokenizer.decode([4, 5]) == "foxes"
+    with pytest.raises(CorruptFileError, match=r"seperator_token_id is missing.*\[SEP\]"):
+        tokenizer_from_gguf(metadata | {"tokenizer.ggml.tokens": [*words[:2], "▁b", *words[3:]]})

@@ -11,6 +11,7 @@ from octavo import (
     EngineConfig,
     InvalidRequestError,
     Logprob,
+    PoolingParams,
     PromptType,
     RequestOutput,
     RequestOutputKind,
@@ -41,6 +42,10 @@ def offline(prompts: list[str]) -> list[str]:
         llm.generate(TokensPrompt(prompt_token_ids=[1], cache_salt="tenant"), params)
         mixed: list[PromptType] = ["one", [1, 2], {"prompt": "one"}, {"prompt_token_ids": [1]}]
         llm.generate(mixed, params)
+        vectors: list[list[float]] = [one.outputs.embedding for one in llm.embed(prompts)]
+        llm.encode("one", PoolingParams(use_activation=False), pooling_task="token_embed")
+        scores: list[float] = [one.outputs.score for one in llm.score("one", ["two", "three"])]
+        assert len(vectors) == len(scores)
         llm.chat([{"role": "user", "content": "hello"}], params)
         llm.chat(
             [[{"role": "user", "content": "a"}], [{"role": "user", "content": "b"}]],

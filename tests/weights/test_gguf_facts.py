@@ -14,6 +14,8 @@ from octavo.config.model_facts import ModelFacts, RopeFacts
 from octavo.errors import CorruptFileError, UnsupportedModelError
 from octavo.weights.checkpoint import WeightType
 from octavo.weights.gguf_checkpoint import open_gguf
+from octavo.weights.gguf_facts import facts_from_gguf
+from octavo.weights.gguf_metadata import GgufMetadata
 from tests.support.data import gemma3_path, smollm2_path
 from tests.support.gguf_bytes import (
     ARRAY,
@@ -30,6 +32,7 @@ from tests.support.gguf_bytes import (
     with_keys,
     without_key,
 )
+from tests.support.random_checkpoint import tensor_of
 
 Facts = Callable[[GgufBytes], ModelFacts]
 
@@ -391,3 +394,27 @@ def test_a_file_without_an_embedding_table_is_refused(facts_of: Facts) -> None:
 
     with pytest.raises(CorruptFileError, match=r"token_embd\.weight is missing"):
         facts_of(file)
+
+
+def test_an_encoder_of_a_pooling_that_we_lack_is_refused() -> None:
+    """Rank is a head of its own, none is no vector."""
+    sizes = {
+        "general.architecture": "bert",
+        "bert.embedding_length": 8,
+        "bert.attention.head_count": 2,
+        "bert.feed_forward_length": 16,
+        "bert.block_count": 1,
+        "bert.context_length": 32,
+        "bert.attention.layer_norm_epsilon": 1e-12,
+        "bert.pooling_type": 4,
+    }
+    tensors = {
+        "token_embd.weight": tensor_of("token_embd.weight", (5, 8), [0.0] * 40),
+        "position_embd.weight": tensor_of("position_embd.weight", (32, 8), [0.0] * 256),
+    }
+
+    with pytest.raises(UnsupportedModelError, match="pooling of type 4 is not supported"):
+        facts_from_gguf(GgufMetadata(sizes, "file"), tensors, "file")
+    made = facts_from_gguf(GgufMetadata(sizes | {"bert.pooling_type": 1}, "file"), tensors, "file")
+    assert made.pooling is not None
+    assert (made.pooling.method, made.num_segments, made.is_causal) == ("mean", 2, False)

@@ -409,12 +409,21 @@ def test_what_we_do_not_have_is_refused_with_what_we_have(case: str) -> None:
         facts(LLAMA, **keys)
 
 
+def test_a_window_to_both_sides_is_split_between_them() -> None:
+    """EmbeddingGemma: the file says how wide it is in all."""
+    made = facts(GEMMA3, use_bidirectional_attention=True)
+
+    assert not made.is_causal
+    assert made.sliding_windows == (257,) * 5 + (0, 257)
+
+
 def test_other_kinds_of_layers_and_of_attention_are_refused() -> None:
     """Computing them as something else would give wrong answers."""
+    gemma = {"architectures": ["GemmaForCausalLM"], "vocab_size": 9, "num_attention_heads": 4}
     with pytest.raises(UnsupportedModelError, match="chunked_attention"):
         facts(GEMMA3, layer_types=["chunked_attention"] * 7)
     with pytest.raises(UnsupportedModelError, match="use_bidirectional_attention"):
-        facts(GEMMA3, use_bidirectional_attention=True)
+        facts(GEMMA3 | gemma, use_bidirectional_attention=True)
     with pytest.raises(CorruptFileError, match="7 layers, but 2 layer types"):
         facts(GEMMA3, layer_types=["sliding_attention", "full_attention"])
 

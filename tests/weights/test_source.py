@@ -195,5 +195,5 @@ def test_the_list_has_the_catalogue_and_what_can_be_served_from_the_hub_s_cache(
     assert [model.status for model in list_models()] == ["not fetched", "ready"]
 
     path = install_default_model(tmp_path / "cache")
-    tiny_folder(snapshot, architectures=["BertModel"])
+    tiny_folder(snapshot, architectures=["ViTModel"])
     assert list_models() == [ListedModel(DEFAULT_MODEL, size, path)]

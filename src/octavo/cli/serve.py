@@ -84,5 +84,6 @@ def _with_template(config: ServerConfig) -> ServerConfig:
 
 
 def _warn_if_open(config: ServerConfig) -> None:
-    if config.host in ("0.0.0.0", "::") and not config.api_key:  # noqa: S104 - compared, not bound
+    has_keys = config.api_key or config.api_keys_file is not None
+    if config.host in ("0.0.0.0", "::") and not has_keys:  # noqa: S104 - compared, not bound
         logger.warning("listening on every interface without --api-key: anybody may use the model")

@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Mapping
 
 from octavo.config.cli_args import warn
+from octavo.config.keywords import TASKS
 from octavo.errors import ConfigError
 
 # flag -> why it has no effect
@@ -29,6 +30,7 @@ NO_EFFECT_VALUES: Mapping[str, str] = {
     "--device": "the CPU back end is used",
     "--uvicorn-log-level": "set OCTAVO_LOG_LEVEL instead",
 }
+TASK = "--task"  # vLLM has taken it apart into --runner and --convert
 ONLY_ONE = ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size")
 SHORT = {
     "--tensor-parallel-size": "-tp",
@@ -43,6 +45,7 @@ def add_vllm_flags(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(flag, dest=flag, action="store_true", help=argparse.SUPPRESS)
     for flag in NO_EFFECT_VALUES:
         parser.add_argument(flag, dest=flag, help=argparse.SUPPRESS)
+    parser.add_argument(TASK, dest=TASK, choices=sorted(TASKS), help=argparse.SUPPRESS)
     for flag in ONLY_ONE:
         parser.add_argument(flag, SHORT[flag], dest=flag, type=int, help=argparse.SUPPRESS)
 
@@ -50,6 +53,9 @@ def add_vllm_flags(parser: argparse.ArgumentParser) -> None:
 def explain_vllm_flags(arguments: argparse.Namespace) -> None:
     """Say what has no effect; raise ConfigError for what cannot be done."""
     given = vars(arguments)
+    for name, value in TASKS[given[TASK] or "auto"].items():
+        if given[name] is None:
+            setattr(arguments, name, value)
     for flag in ONLY_ONE:
         if given[flag] not in (None, 1):
             raise ConfigError(f"{flag} {given[flag]} is not supported; only 1 is")

@@ -21,6 +21,8 @@ WEIGHT_DTYPES = ("auto", "float32", "bfloat16", "float16")
 POLICIES = ("fcfs", "priority", "fair")
 PREEMPTION_MODES = ("recompute", "swap", "auto")
 BACKENDS = ("native", "torch")
+RUNNERS = ("auto", "generate", "pooling")
+CONVERSIONS = ("auto", "none", "embed", "classify")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,25 @@ class ModelConfig:
         "auto", "auto: defaults from the model's generation_config.json; octavo or vllm: none."
     )
     max_logprobs: int = option(20, "Most logprobs per position; -1 for no cap.", at_least=-1)
+    runner: str = option(
+        "auto",
+        "generate: text; pooling: embeddings or scores; auto: what the model was made for.",
+        choices=RUNNERS,
+    )
+    convert: str = option(
+        "auto",
+        "With --runner pooling, what a language model becomes: embed, or classify where it has a "
+        "head for it.",
+        choices=CONVERSIONS,
+    )
+    pooler_config: str | None = option(
+        None,
+        'JSON as in vLLM: how vectors are made, such as {"pooling_type": "MEAN", "use_activation": '
+        "false}.",
+    )
+    hf_overrides: str | None = option(
+        None, 'JSON of keys that replace those of config.json, such as {"is_matryoshka": true}.'
+    )
     backend: str = option("native", "Where the model runs.", choices=BACKENDS)
     threads: int | None = option(
         None, "Compute threads; default: the cores this process may use.", at_least=1, at_most=1024

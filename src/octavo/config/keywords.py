@@ -7,6 +7,7 @@ one; vLLM's names that mean nothing here are accepted as long as their value wou
 from __future__ import annotations
 
 import difflib
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import fields
@@ -45,15 +46,24 @@ ONLY: Mapping[str, tuple[object, ...]] = {
     "device": (None, "auto", "cpu"),
     "disable_sliding_window": (False,),
     "enable_lora": (False,),
-    "hf_overrides": (None, {}),
     "kv_transfer_config": (None,),
     "pipeline_parallel_size": (1,),
     "quantization": (None, "auto", "gguf"),
-    "runner": ("auto", "generate"),
     "skip_tokenizer_init": (False,),
     "speculative_config": (None,),
-    "task": (None, "auto", "generate"),
     "tensor_parallel_size": (1,),
+}
+# Options that are JSON on the command line, and may be dicts in Python
+JSON_OBJECTS = ("pooler_config", "hf_overrides")
+# vLLM's older `task` -> what it means
+TASKS: Mapping[str, dict[str, Any]] = {
+    "auto": {},
+    "generate": {"runner": "generate"},
+    "embed": {"runner": "pooling", "convert": "embed"},
+    "embedding": {"runner": "pooling", "convert": "embed"},
+    "classify": {"runner": "pooling", "convert": "classify"},
+    "score": {"runner": "pooling", "convert": "classify"},
+    "reward": {"runner": "pooling"},
 }
 
 
@@ -64,6 +74,10 @@ class EngineOptions(TypedDict, total=False):
     revision: str | None
     dtype: str
     activation_dtype: str
+    runner: str
+    convert: str
+    pooler_config: str | Mapping[str, Any] | None
+    hf_overrides: str | Mapping[str, Any] | None
     max_model_len: int | Literal["auto"] | None
     seed: int | None
     generation_config: str
@@ -106,13 +120,11 @@ class LLMOptions(EngineOptions, total=False):
     distributed_executor_backend: object
     enable_lora: bool
     enforce_eager: bool | None
-    hf_overrides: object
     kv_transfer_config: object
     load_format: str
     max_seq_len_to_capture: int
     pipeline_parallel_size: int
     quantization: str | None
-    runner: str
     skip_tokenizer_init: bool
     speculative_config: object
     task: str | None
@@ -129,7 +141,7 @@ def engine_config(options: Mapping[str, Any]) -> EngineConfig:
     """
     given: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
     owner = {field.name: part for part, kind in PARTS.items() for field in fields(kind)}
-    for name, value in options.items():
+    for name, value in _new_names(options).items():
         if name in owner:
             if value is None:
                 continue  # "decide for me" is every option's default
@@ -143,6 +155,8 @@ def _typed(part: type[Any], name: str, value: Any) -> Any:
     """The value, if it is of the field's type. Whole numbers are floats too, booleans are not."""
     if name == "max_model_len" and value == "auto":
         return AUTO_LENGTH
+    if name in JSON_OBJECTS and isinstance(value, Mapping):
+        return _json_of(name, value)
     hint = get_type_hints(part)[name]
     allowed = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     if type(value) in allowed:
@@ -151,6 +165,24 @@ def _typed(part: type[Any], name: str, value: Any) -> Any:
         return float(value)
     names = " or ".join(kind.__name__ for kind in allowed if kind is not type(None))
     raise ConfigError(f"{name} must be of type {names}, got {value!r}")
+
+
+def _new_names(options: Mapping[str, Any]) -> dict[str, Any]:
+    """`task`, which vLLM has taken apart into `runner` and `convert`."""
+    renamed = dict(options)
+    task = renamed.pop("task", None)
+    if task is None:
+        return renamed
+    if task not in TASKS:
+        raise ConfigError(f"task={task!r} is not supported; only {', '.join(TASKS)} are")
+    return TASKS[task] | renamed
+
+
+def _json_of(name: str, value: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(value))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{name} must be an object of JSON: {error}") from None
 
 
 def _accept_foreign(name: str, value: Any, known: Mapping[str, str]) -> None:

@@ -11,6 +11,9 @@ from typing import Literal
 
 RopeScaling = Literal["default", "linear", "dynamic", "yarn", "llama3", "longrope"]
 HiddenAct = Literal["silu", "gelu_tanh", "gelu", "relu", "relu2"]
+PoolingMethod = Literal["first", "last", "mean"]
+PoolingTask = Literal["embed", "classify"]
+ScoreActivation = Literal["softmax", "sigmoid", "none"]
 NormKind = Literal["rms", "layer", "layer_without_weight"]
 
 
@@ -39,8 +42,34 @@ class RopeFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DenseFacts:
+    """A small layer on a pooled vector: `norm(act(x W + b))`."""
+
+    name: str  # of its weight
+    out_features: int
+    bias: bool = True
+    activation: HiddenAct | Literal["tanh"] | None = None
+    norm: str = ""  # name of its norm; empty: none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolingFacts:
+    """How a model turns a prompt into a vector: an embedding, or scores of labels."""
+
+    task: PoolingTask = "embed"
+    method: PoolingMethod = "last"  # of which tokens
+    layers: tuple[DenseFacts, ...] = ()  # after it
+    normalize: bool = True  # embeddings are made one unit long
+    labels: tuple[str, ...] = ()  # of a classifier, in order
+    # Of a classifier's scores: softmax over the labels, or each for itself through sigmoid.
+    activation: ScoreActivation = "softmax"
+    # Widths to which embeddings may be cut (Kusupati et al. 2022): these, or any where it is None
+    dimensions: tuple[int, ...] | None = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """Shape and constants of one decoder."""
+    """Shape and constants of one model."""
 
     architecture: str  # Hugging Face class name: a key of models/registry.py
     vocab_size: int
@@ -71,12 +100,18 @@ class ModelFacts:
     sliding_windows: tuple[int, ...] = ()  # per layer, 0 = full attention; empty = full everywhere
     layers_without_rope: tuple[int, ...] = ()
     learned_positions: bool = False  # a vector for each position is added to the embedding
+    num_positions: int = 0  # vectors in their table; 0: `max_position`
     embedding_scale: float = 1.0
     residual_scale: float = 1.0  # factor of what a layer adds to the residual stream
     norm_weight_offset: float = 0.0  # added to every norm weight on load (Gemma: 1)
     attention_soft_cap: float | None = None
     logits_soft_cap: float | None = None
     logits_scale: float = 1.0
+    is_causal: bool = True  # a token sees those before it; else all: an encoder, without logits
+    num_segments: int = 0  # texts that have a vector of their own; 0: there are no such vectors
+    embedding_norm: bool = False  # the sum of embeddings is normed
+    final_norm: bool = True  # there is a norm after the last layer
+    pooling: PoolingFacts | None = None  # the model makes vectors of prompts; None: text
     eos_token_ids: tuple[int, ...] = ()
     bos_token_id: int | None = None
     dtype: str = "float32"  # of unquantised weights in the checkpoint

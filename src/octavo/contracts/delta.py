@@ -40,5 +40,6 @@ class TokenDelta(msgspec.Struct, tag="delta"):
     num_cached_tokens: int = 0  # prompt tokens taken from the prefix cache at first admission
     admitted_s: float | None = None  # first admission, engine clock; in the first delta only
     beams: list[BeamSequence] | None = None  # of a beam search, in its last delta
+    pooled: bytes | None = None  # of a request that is pooled, in its last delta; see StepResult
     num_preemptions: int = 0  # in the last delta: how often the request yielded, and how often of
     num_swaps: int = 0  # these it was swapped rather than computed again

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from octavo.contracts.grammar import GrammarSpec, ThinkingSpec
-from octavo.contracts.step import SamplingSpec
+from octavo.contracts.step import PoolingMethod, SamplingSpec
 
 
 class BeamSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,4 +43,7 @@ class EngineRequest(msgspec.Struct, kw_only=True, tag="request"):
     grammar: GrammarSpec | None = None  # the form of the answer; compiled before
     thinking: ThinkingSpec | None = None  # thoughts before it, which no grammar binds
     deadline_s: float | None = None  # engine clock; the request ends when it cannot be met
+    # Vectors of the prompt instead of an answer; see `NewRow`. `sampling` means nothing then.
+    pooling: PoolingMethod | None = None
+    second_segment: int = -1
     skip_prefix_cache: bool = False  # do not read it (prompt logprobs need every position computed)

@@ -10,7 +10,12 @@ computed tokens, its block table. A preempted request gives up its row and comes
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
+
+# Of which tokens of a prompt there shall be a vector: one of them, the mean of all, or each.
+PoolingMethod = Literal["first", "last", "mean", "all"]
 
 
 class SamplingSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +60,11 @@ class NewRow(msgspec.Struct, frozen=True, kw_only=True):
     # A fork: the row of this step that computes the last known token of both, whose tokens are
     # equal. The new row computes nothing (0 tokens) and samples from that row's logits.
     twin_row: int = -1
+    # The row's prompt is computed for vectors: it never samples, and needs no `sampling`. All but
+    # "last" need the whole prompt in one step.
+    pooling: PoolingMethod | None = None
+    # The first token of the second of two texts, for models that tell them apart; -1: there is one
+    second_segment: int = -1
 
 
 class StepPlan(msgspec.Struct, kw_only=True):
@@ -63,7 +73,7 @@ class StepPlan(msgspec.Struct, kw_only=True):
     The runner works through it in this order: free rows, fill new rows, change block tables,
     replace tokens; swap out, swap in, copy; compute `num_tokens[i]` further tokens of `rows[i]`;
     sample where `samples[i]`. A row samples exactly when all its known tokens are computed after
-    this step.
+    this step; one that is pooled has its vectors then instead.
 
     Moves of one kind follow one another in plan order, and all entries that a move reads are those
     from before the computing. A block is `block_size` slots of every layer of a group.
@@ -121,6 +131,8 @@ class StepResult(msgspec.Struct, kw_only=True):
     logprobs: dict[int, TokenLogprobs] = {}  # row -> entry, for rows that asked
     # row -> entries for the prompt tokens computed in this step, from prompt token 1 on
     prompt_logprobs: dict[int, list[TokenLogprobs]] = {}
+    # row -> float32 vectors [n, width], for rows that are pooled and complete with this step
+    pooled: dict[int, bytes] = {}
     swap_s: float = 0.0  # seconds that this step's swaps took
     # row -> what went wrong; such a row has a meaningless token in `sampled`
     errors: dict[int, str] = {}

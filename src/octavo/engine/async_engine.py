@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 from octavo.config.engine import EngineConfig
 from octavo.contracts.delta import FinishReason, TokenDelta
@@ -32,17 +32,21 @@ from octavo.contracts.progress import ReportProgress
 from octavo.contracts.request import BeamSpec, EngineRequest
 from octavo.engine.beam_search import beam_search_output, beam_spec, text_params
 from octavo.engine.build import Engine, build_engine
+from octavo.engine.checked import CheckedPooling, CheckedRequest
 from octavo.engine.core import EngineCore
 from octavo.engine.debug_view import debug_view
 from octavo.engine.detached import EngineListener, EngineThread
+from octavo.engine.fan_out import RequestStream
 from octavo.engine.health import STALLED_AFTER_S
-from octavo.engine.intake import EncodedPrompt
+from octavo.engine.intake import EncodedPrompt, Intake
 from octavo.engine.output import OutputProcessor
 from octavo.engine.output_stream import OutputStream
+from octavo.engine.pooled_stream import PooledStream
 from octavo.engine.stats import EngineStats
 from octavo.errors import EngineDeadError, OverloadedError
 from octavo.foundation.clock import Clock, SystemClock
-from octavo.outputs import BeamSearchOutput, RequestOutput
+from octavo.outputs import BeamSearchOutput, PoolingRequestOutput, RequestOutput
+from octavo.pooling_params import PoolingParams
 from octavo.prompts import PromptType
 from octavo.sampling_params import BeamSearchParams, SamplingParams
 from octavo.text.tokenizer import LONG_TEXT, Tokenizer
@@ -58,14 +62,8 @@ class LoadProgress:
     share: float  # of this phase, between 0 and 1
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedRequest:
-    """A prompt and its parameters, checked and tokenised, not yet queued."""
-
-    request_id: str  # as the caller named it
-    prompt: EncodedPrompt
-    params: SamplingParams
-    requests: list[EngineRequest]  # one for each choice, with ids of their own
+TextStream: TypeAlias = OutputStream[RequestStream, RequestOutput]
+VectorStream: TypeAlias = OutputStream[PooledStream, PoolingRequestOutput]
 
 
 class AsyncLLM:
@@ -79,7 +77,7 @@ class AsyncLLM:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._outputs: OutputProcessor | None = None
         self._engine: Engine | None = None
-        self._open: dict[OutputStream, None] = {}
+        self._open: dict[OutputStream[Any, Any], None] = {}
         self._news: deque[list[TokenDelta]] = deque()  # steps that the event loop has not seen yet
         self._is_loop_called = False
         self._idle = asyncio.Event()
@@ -163,17 +161,10 @@ class AsyncLLM:
         """
         engine = await self.ready()
         intake = engine.intake
-        self._admit()
-        text = prompt.get("prompt") if isinstance(prompt, dict) else prompt
-        if isinstance(text, str) and len(text) >= LONG_TEXT:
-            encoded = await asyncio.to_thread(intake.encode, prompt)
-        else:
-            encoded = intake.encode(prompt)
+        encoded = await self._encode(intake, prompt)
         if sampling_params.structured_outputs is not None:
             await asyncio.to_thread(engine.grammars.check, sampling_params.structured_outputs)
-        # A number that never comes again: two live requests may carry the same name.
-        name, number = request_id or "request", next(self._numbers)
-        core_id = f"{name}-{number}"
+        core_id = self._core_id(request_id)
         requests = intake.requests(
             core_id,
             encoded,
@@ -186,7 +177,26 @@ class AsyncLLM:
         )
         return CheckedRequest(request_id or core_id, encoded, sampling_params, requests)
 
-    def submit(self, checked: CheckedRequest) -> OutputStream:
+    async def check_pooling(
+        self,
+        prompt: PromptType,
+        params: PoolingParams,
+        request_id: str | None = None,
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+        tenant: str = "",
+    ) -> CheckedPooling:
+        """The same for the vector of a prompt. Raises as `check` does."""
+        intake = (await self.ready()).intake
+        encoded = await self._encode(intake, prompt)
+        core_id = self._core_id(request_id)
+        request = intake.pooling_request(
+            core_id, encoded, params, priority=priority, timeout=timeout, tenant=tenant
+        )
+        return CheckedPooling(request_id or core_id, encoded, params, request)
+
+    def submit(self, checked: CheckedRequest) -> TextStream:
         """Queue a checked request. It runs until its stream is read to the end or closed.
 
         Raises EngineDeadError, OverloadedError.
@@ -201,10 +211,28 @@ class AsyncLLM:
             checked.params,
             checked.requests,
         )
-        output = OutputStream(open_stream, self._close)
-        self._open[output] = None
-        self._idle.clear()
-        self._thread.add(checked.requests)
+        output: TextStream = OutputStream(open_stream, self._close)
+        self._start(output, checked.requests)
+        return output
+
+    def submit_pooling(self, checked: CheckedPooling) -> VectorStream:
+        """The same for a vector."""
+        self._admit()
+        self._use_loop(asyncio.get_running_loop())
+        assert self._outputs is not None, "a checked request comes from a loaded engine"
+        assert self._engine is not None, "a checked request comes from a loaded engine"
+        pooler = self._engine.intake.limits.pooler
+        assert pooler is not None, "a checked request comes from a model that makes vectors"
+        open_stream = partial(
+            self._outputs.open_pooled,
+            checked.request_id,
+            checked.prompt,
+            checked.params,
+            checked.request,
+            pooler,
+        )
+        output: VectorStream = OutputStream(open_stream, self._close)
+        self._start(output, [checked.request])
         return output
 
     async def generate(
@@ -228,6 +256,24 @@ class AsyncLLM:
             prompt, sampling_params, request_id, priority=priority, timeout=timeout, tenant=tenant
         )
         async with self.submit(checked) as outputs:
+            async for output in outputs:
+                yield output
+
+    async def encode(
+        self,
+        prompt: PromptType,
+        pooling_params: PoolingParams,
+        request_id: str | None = None,
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+        tenant: str = "",
+    ) -> AsyncGenerator[PoolingRequestOutput, None]:
+        """The vector of one prompt, as vLLM's generator of one output. Raises as `generate`."""
+        checked = await self.check_pooling(
+            prompt, pooling_params, request_id, priority=priority, timeout=timeout, tenant=tenant
+        )
+        async with self.submit_pooling(checked) as outputs:
             async for output in outputs:
                 yield output
 
@@ -381,6 +427,23 @@ class AsyncLLM:
         if self._is_draining:
             raise OverloadedError("the engine is shutting down and takes no further request")
 
+    async def _encode(self, intake: Intake, prompt: PromptType) -> EncodedPrompt:
+        """Token ids; a long text does not hold up the event loop."""
+        self._admit()
+        text = prompt.get("prompt") if isinstance(prompt, dict) else prompt
+        if isinstance(text, str) and len(text) >= LONG_TEXT:
+            return await asyncio.to_thread(intake.encode, prompt)
+        return intake.encode(prompt)
+
+    def _core_id(self, name: str | None) -> str:
+        """An id that never comes again: two live requests may carry the same name."""
+        return f"{name or 'request'}-{next(self._numbers)}"
+
+    def _start(self, output: OutputStream[Any, Any], requests: list[EngineRequest]) -> None:
+        self._open[output] = None
+        self._idle.clear()
+        self._thread.add(requests)
+
     def _use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._loop is not loop:
             if self._open:
@@ -388,20 +451,20 @@ class AsyncLLM:
             self._loop = loop
             self._is_loop_called = False  # the call may have gone to a loop that has ended
 
-    def _abort(self, output: OutputStream) -> None:
+    def _abort(self, output: OutputStream[Any, Any]) -> None:
         """End a request; its reader finds the last output."""
         self._end_in_core(output)
         if not output.stream.is_finished:
             output.stream.end("abort")
 
-    def _close(self, output: OutputStream) -> None:
+    def _close(self, output: OutputStream[Any, Any]) -> None:
         """The reader has gone, or has seen the end."""
         self._end_in_core(output)
         self._open.pop(output, None)
         if not self._open:
             self._idle.set()
 
-    def _end_in_core(self, output: OutputStream, reason: FinishReason = "abort") -> None:
+    def _end_in_core(self, output: OutputStream[Any, Any], reason: FinishReason = "abort") -> None:
         assert self._outputs is not None
         self._outputs.close(output.stream, reason)
 

@@ -22,6 +22,8 @@ from octavo.engine.core import EngineCore
 from octavo.engine.grammars import Grammars
 from octavo.engine.intake import Intake, IntakeLimits
 from octavo.engine.kv_events import open_publisher
+from octavo.engine.model_kind import config_for, json_option, with_kind
+from octavo.engine.pooler import Pooler
 from octavo.errors import InvalidRequestError
 from octavo.executor.base import Executor
 from octavo.executor.inline import InlineExecutor
@@ -89,8 +91,13 @@ def build_engine(config: EngineConfig, clock: Clock, report: ReportProgress) -> 
     """
     model = config.model
     checkpoint = open_checkpoint(
-        model.model, revision=model.revision, on_progress=_download_reporter(report)
+        model.model,
+        revision=model.revision,
+        on_progress=_download_reporter(report),
+        overrides=json_option("hf_overrides", model.hf_overrides),
     )
+    checkpoint = with_kind(checkpoint, model)
+    config = config_for(config, checkpoint.facts)
     with ThreadPoolExecutor(1, thread_name_prefix="octavo-tokenizer") as helper:
         tokenizer = helper.submit(_load_tokenizer, model, checkpoint)
         executor = InlineExecutor(config, checkpoint)
@@ -134,6 +141,8 @@ def assemble(
         scheduler=config.scheduler,
         max_logprobs=config.model.max_logprobs,
         eos_token_ids=tuple(dict.fromkeys(id_ for id_ in eos if id_ is not None)),
+        num_segments=facts.num_segments,
+        pooler=Pooler.of(facts, cuts_prompts=config.scheduler.enable_chunked_prefill),
     )
     grammars = Grammars(tokenizer, facts.vocab_size, limits.eos_token_ids)
     core.use_grammars(grammars)

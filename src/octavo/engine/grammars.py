@@ -7,6 +7,8 @@ know how grammars are compiled, nor who samples. Safe from any thread.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from threading import Lock
 from typing import Protocol
 
@@ -32,7 +34,11 @@ class Compiler(Protocol):
     """See `octavo.structured.compiler.GrammarCompiler`."""
 
     def __init__(
-        self, tokenizer_json: str, vocab_size: int, eos_token_ids: tuple[int, ...]
+        self,
+        token_bytes: Sequence[bytes],
+        special_ids: Collection[int],
+        eos_token_ids: Sequence[int],
+        encode: Callable[[str], list[int]],
     ) -> None: ...
     def compile(self, spec: GrammarSpec, param: str = PARAM) -> None: ...
     def constraint(self, spec: GrammarSpec) -> TokenConstraint: ...
@@ -83,8 +89,12 @@ class Grammars:
                         "install it with pip install llguidance",
                         param=PARAM,
                     ) from error
+                tokenizer = self._tokenizer
                 self._compiler = compiler(
-                    self._tokenizer.library.to_str(), self._vocab_size, self._eos_token_ids
+                    tokenizer.vocabulary.bytes_of_all(self._vocab_size),
+                    tokenizer.special_ids,
+                    self._eos_token_ids,
+                    partial(tokenizer.encode, add_special_tokens=False),
                 )
             return self._compiler
 

@@ -20,13 +20,15 @@ from octavo.contracts.request import BeamSpec, EngineRequest
 from octavo.contracts.step import SamplingSpec
 from octavo.engine.beam_search import check_beams_fit, check_combination, most_tokens_of_beams
 from octavo.engine.grammars import grammar_spec
+from octavo.engine.pooler import Pooler
 from octavo.errors import InvalidRequestError, PromptTooLongError
 from octavo.foundation.clock import Clock
+from octavo.pooling_params import PoolingParams
 from octavo.prompts import PromptType
 from octavo.sampling_params import LOWEST_TEMPERATURE, SamplingParams, shown
 from octavo.scheduling.admission import check_fits, largest_request
 
-PROMPT_FIELDS = frozenset({"prompt", "prompt_token_ids", "cache_salt"})
+PROMPT_FIELDS = frozenset({"prompt", "prompt_token_ids", "token_type_ids", "cache_salt"})
 PRIORITY_RANGE = (-(2**63), 2**63 - 1)
 LONGEST_TOKEN = 256  # characters; the longest in known vocabularies have half of that
 SEED_MASK = 2**64 - 1
@@ -49,6 +51,7 @@ class EncodedPrompt:
     token_ids: list[int]
     text: str | None = None
     cache_salt: str | None = None
+    second_segment: int = -1  # the first token of the second of two texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,8 @@ class IntakeLimits:
     scheduler: SchedulerConfig
     max_logprobs: int = 20  # -1: no cap
     eos_token_ids: tuple[int, ...] = ()  # of the model, its generation config and its tokenizer
+    num_segments: int = 0  # texts that the model can tell apart by token_type_ids
+    pooler: Pooler | None = None  # the model makes vectors instead of text
 
 
 class Intake:
@@ -81,6 +86,7 @@ class Intake:
         PromptTooLongError when no room is left for an answer.
         """
         text, token_ids, cache_salt = _parts_of(prompt)
+        types = prompt.get("token_type_ids") if isinstance(prompt, Mapping) else None
         if token_ids is not None:
             ids = self._checked_ids(token_ids)
         else:
@@ -90,7 +96,7 @@ class Intake:
         if not ids:
             raise InvalidRequestError("prompt must not be empty", param="prompt")
         self._check_prompt_length(len(ids))
-        return EncodedPrompt(ids, text, cache_salt)
+        return EncodedPrompt(ids, text, cache_salt, self._second_segment(ids, types))
 
     def check_text_length(self, text: str, param: str = "prompt") -> None:
         """Refuse a text that no tokenizer could bring into the context, before it costs time.
@@ -125,6 +131,7 @@ class Intake:
         answer may take. `structured_outputs` have been compiled by `Grammars.check`. Raises
         InvalidRequestError that names the field and the limit.
         """
+        self.require_text()
         params.verify()
         self._check_priority(priority)
         self._check_token_ids(params)
@@ -156,6 +163,72 @@ class Intake:
         first = msgspec.structs.replace(first, request_id=f"{request_id}/0")
         return [first, *(_fork_of(first, request_id, n) for n in range(1, params.n))]
 
+    def require_text(self) -> None:
+        """Raises InvalidRequestError where the model makes vectors instead."""
+        if self.limits.pooler is not None:
+            tasks = " and ".join(self.limits.pooler.tasks)
+            raise InvalidRequestError(
+                f"this model makes no text, its tasks are {tasks}; ask for those, or start the "
+                "engine with --runner generate if it has a language model's head"
+            )
+
+    def pooling_request(
+        self,
+        request_id: str,
+        prompt: EncodedPrompt,
+        params: PoolingParams,
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
+        tenant: str = "",
+    ) -> EngineRequest:
+        """The request for a vector of a prompt. Raises InvalidRequestError with field and fix."""
+        pooler = self.limits.pooler
+        if pooler is None:
+            raise InvalidRequestError(
+                "this model generates text; to make vectors with it start the engine with "
+                "--runner pooling"
+            )
+        pooler.check(params)
+        self._check_priority(priority)
+        num_tokens = len(prompt.token_ids)
+        check_fits(self.limits.kv_plan, self.limits.scheduler, num_tokens, 1)
+        now_s = self._clock.now_s()
+        method = pooler.method_of(params)
+        return EngineRequest(
+            request_id=request_id,
+            prompt_token_ids=prompt.token_ids,
+            sampling=SamplingSpec(),
+            max_tokens=1,
+            priority=priority,
+            arrival_s=now_s,
+            cache_salt=prompt.cache_salt,
+            tenant=tenant,
+            deadline_s=None if timeout is None else now_s + _checked_timeout(timeout),
+            skip_prefix_cache=method != "last",
+            pooling=method,
+            second_segment=prompt.second_segment,
+        )
+
+    def _second_segment(self, ids: Sequence[int], types: object) -> int:
+        """Where the second of two texts begins by `token_type_ids`; -1: nowhere."""
+        if types is None:
+            return -1
+        if not _is_list(types) or len(types) != len(ids):  # type: ignore[arg-type]
+            raise InvalidRequestError(
+                f"token_type_ids must be a list of {len(ids)} numbers, one for each token",
+                param="token_type_ids",
+            )
+        kinds = list(types)  # type: ignore[call-overload]
+        begin = kinds.index(1) if 1 in kinds else len(kinds)
+        if kinds != [0] * begin + [1] * (len(kinds) - begin):
+            message = "token_type_ids must be zeros for the first text, then ones for the second"
+            raise InvalidRequestError(message, param="token_type_ids")
+        if begin < len(kinds) and self.limits.num_segments < 2:
+            message = "token_type_ids: this model does not tell two texts apart; leave them out"
+            raise InvalidRequestError(message, param="token_type_ids")
+        return begin if begin < len(kinds) else -1
+
     def _checked_ids(self, token_ids: Sequence[int]) -> list[int]:
         ids = list(token_ids)
         if set(map(type, ids)) - {int}:
@@ -174,10 +247,12 @@ class Intake:
 
     def _check_prompt_length(self, num_tokens: int) -> None:
         longest = self.limits.max_model_len
-        if num_tokens >= longest:
+        needs_answer = self.limits.pooler is None
+        if num_tokens + needs_answer > longest:
+            answer = " and an answer needs at least 1" if needs_answer else ""
             raise PromptTooLongError(
                 f"This model's maximum context length is {longest} tokens, but the prompt has "
-                f"{num_tokens} and an answer needs at least 1. Shorten the prompt, or start the "
+                f"{num_tokens}{answer}. Shorten the prompt, or start the "
                 f"engine with a larger max_model_len.",
                 param="prompt",
             )
@@ -283,6 +358,20 @@ class Intake:
                 if ids:
                     sequences[tuple(ids)] = ids
         return list(sequences.values())
+
+
+def most_tokens(keep: int, max_model_len: int) -> int:
+    """How many tokens `truncate_prompt_tokens` keeps of a prompt without an answer.
+
+    -1 means as many as the context holds. Raises InvalidRequestError for what cannot be meant.
+    """
+    if keep != -1 and not (type(keep) is int and 1 <= keep <= max_model_len):
+        raise InvalidRequestError(
+            f"truncate_prompt_tokens must be -1, or between 1 and the context of {max_model_len} "
+            f"tokens, got {shown(keep)}",
+            param="truncate_prompt_tokens",
+        )
+    return max_model_len if keep == -1 else keep
 
 
 def _check_something_left(spec: SamplingSpec) -> None:

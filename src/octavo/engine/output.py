@@ -1,4 +1,4 @@
-"""Output: token deltas of a step -> text and news of each request.
+"""Output: token deltas of a step -> text, vectors and news of each request.
 
 Owns the table of live core requests on the front end's side. A found stop string ends its request
 here first; the core is told afterwards and stays silent about it. Does not know who reads.
@@ -8,21 +8,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from octavo.contracts.delta import FinishReason, TokenDelta
 from octavo.contracts.request import EngineRequest
 from octavo.engine.choice import Choice
 from octavo.engine.fan_out import RequestStream
 from octavo.engine.intake import EncodedPrompt
+from octavo.engine.pooled_stream import PooledStream
+from octavo.engine.pooler import Pooler
 from octavo.errors import OctavoError, RequestFailedError
 from octavo.foundation.clock import Clock
 from octavo.outputs import RequestMetrics
+from octavo.pooling_params import PoolingParams
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.text.detokenizer import IncrementalDetokenizer
 from octavo.text.stop_strings import StopStringMatcher
 from octavo.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
+
+_Entry = tuple[RequestStream | PooledStream, Callable[[TokenDelta, float], bool], Choice | None]
+"""Who takes the news of a core request, by what, and which of its choices it is."""
 
 AbortInCore = Callable[[Sequence[str], FinishReason], None]
 """Ends core requests silently."""
@@ -38,7 +45,7 @@ class OutputProcessor:
         self._abort = abort
         self._clock = clock
         self._keeps_metrics = keeps_metrics
-        self._live: dict[str, tuple[RequestStream, Choice]] = {}
+        self._live: dict[str, _Entry] = {}
 
     def open(
         self,
@@ -69,7 +76,30 @@ class OutputProcessor:
         )
         for core_id, choice in zip(stream.core_ids, stream.choices, strict=False):
             assert core_id not in self._live, core_id
-            self._live[core_id] = (stream, choice)
+            self._live[core_id] = (stream, partial(stream.push, choice), choice)
+        return stream
+
+    def open_pooled(
+        self,
+        request_id: str,
+        prompt: EncodedPrompt,
+        params: PoolingParams,
+        request: EngineRequest,
+        pooler: Pooler,
+        on_news: Callable[[PooledStream], None],
+    ) -> PooledStream:
+        """The stream that will take the vector of `request`."""
+        stream = PooledStream(
+            request_id,
+            prompt,
+            params,
+            pooler,
+            core_id=request.request_id,
+            on_news=on_news,
+            metrics=RequestMetrics(request.arrival_s) if self._keeps_metrics else None,
+        )
+        assert request.request_id not in self._live, request.request_id
+        self._live[request.request_id] = (stream, stream.push, None)
         return stream
 
     @property
@@ -86,21 +116,21 @@ class OutputProcessor:
             entry = live.get(delta.request_id)
             if entry is None:
                 continue
-            stream, choice = entry
+            stream, push, choice = entry
             try:
-                if stream.push(choice, delta, now_s):
+                if push(delta, now_s):
                     ended.append(delta.request_id)
             except Exception as error:  # border: this request ends, the others go on
-                logger.exception("request failed while its text was made")
+                logger.exception("request failed while its output was made")
                 stream.fail(RequestFailedError(f"internal error: {error}"))
             if stream.error is not None:
                 self.close(stream)
-            elif choice.is_finished or stream.is_finished:
+            elif (choice is not None and choice.is_finished) or stream.is_finished:
                 del live[delta.request_id]
         if ended:
             self._abort(ended, "stop")
 
-    def close(self, stream: RequestStream, reason: FinishReason = "abort") -> None:
+    def close(self, stream: RequestStream | PooledStream, reason: FinishReason = "abort") -> None:
         """Forget a stream; what still runs of it is ended in the core, without further news."""
         running = [core_id for core_id in stream.core_ids if self._live.pop(core_id, None)]
         if running:
@@ -108,7 +138,7 @@ class OutputProcessor:
 
     def fail_all(self, make_error: Callable[[], OctavoError]) -> None:
         """Every live stream ends with an error of its own; the core is not told, it is gone."""
-        streams = {id(stream): stream for stream, _ in self._live.values()}
+        streams = {id(stream): stream for stream, _, _ in self._live.values()}
         self._live.clear()
         for stream in streams.values():
             stream.fail(make_error())

@@ -9,13 +9,34 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
-from octavo.engine.fan_out import RequestStream
-from octavo.outputs import RequestOutput
+from octavo.contracts.delta import FinishReason
 
 
-class OutputStream:
+class Taken(Protocol):
+    """What a stream hands out."""
+
+    finished: bool
+
+
+O = TypeVar("O", bound=Taken)  # noqa: E741
+S = TypeVar("S", bound="TakenStream[Any]")
+O_co = TypeVar("O_co", bound=Taken, covariant=True)
+
+
+class TakenStream(Protocol[O_co]):
+    """Where the news of a request gathers."""
+
+    request_id: str
+
+    @property
+    def is_finished(self) -> bool: ...
+    def take(self) -> O_co | None: ...
+    def end(self, reason: FinishReason, stop_reason: int | str | None = None) -> None: ...
+
+
+class OutputStream(Generic[S, O]):
     """Yields outputs until the request is finished. Close it, or use it in `async with`.
 
     A reader that is slow gets the news of several steps in one output.
@@ -23,8 +44,8 @@ class OutputStream:
 
     def __init__(
         self,
-        open_stream: Callable[[Callable[[RequestStream], None]], RequestStream],
-        close: Callable[[OutputStream], None],
+        open_stream: Callable[[Callable[[S], None]], S],
+        close: Callable[[OutputStream[S, O]], None],
     ) -> None:
         """`open_stream` takes whom to call when there is news; `close` is called once."""
         self._waiter: asyncio.Future[None] | None = None
@@ -46,12 +67,12 @@ class OutputStream:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> RequestOutput:
+    async def __anext__(self) -> O:
         if self._is_over:
             raise StopAsyncIteration
         while True:
             try:
-                output = self.stream.take()
+                output: O | None = self.stream.take()
             except BaseException:
                 self.close()
                 raise
@@ -73,6 +94,6 @@ class OutputStream:
     ) -> None:
         self.close()
 
-    def _wake(self, _: RequestStream) -> None:
+    def _wake(self, _: S) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import TypeVar
 
 from octavo.contracts.delta import FinishReason
 from octavo.contracts.request import BeamSpec, EngineRequest
@@ -19,10 +20,12 @@ from octavo.engine.fan_out import RequestStream
 from octavo.engine.intake import EncodedPrompt
 from octavo.engine.interrupt import BetweenSteps
 from octavo.engine.output import OutputProcessor
+from octavo.engine.pooled_stream import PooledStream
 from octavo.engine.progress import PromptProgress
 from octavo.errors import EngineDeadError, InvalidRequestError
 from octavo.foundation.clock import Clock
-from octavo.outputs import RequestOutput
+from octavo.outputs import PoolingRequestOutput, RequestOutput
+from octavo.pooling_params import PoolingParams
 from octavo.prompts import PromptType
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 
@@ -37,6 +40,21 @@ class Job:
     prompt: EncodedPrompt
     params: SamplingParams
     requests: list[EngineRequest]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolingJob:
+    """The same for a vector."""
+
+    request_id: str
+    prompt: EncodedPrompt
+    params: PoolingParams
+    requests: list[EngineRequest]  # one
+
+
+J = TypeVar("J", Job, PoolingJob)
+S = TypeVar("S", RequestStream, PooledStream)
+O = TypeVar("O", RequestOutput, PoolingRequestOutput)  # noqa: E741
 
 
 class SyncEngine:
@@ -72,9 +90,7 @@ class SyncEngine:
 
         Raises InvalidRequestError, or EngineDeadError after `stop`.
         """
-        if self._is_stopped:
-            raise EngineDeadError("the engine has been shut down")
-        encoded = self.engine.intake.encode(prompt)
+        encoded = self._encode(prompt)
         if params.structured_outputs is not None:
             self.engine.grammars.check(params.structured_outputs)
         request_id = str(next(self._numbers))
@@ -82,6 +98,13 @@ class SyncEngine:
             request_id, encoded, params, priority=priority, timeout=timeout, beam=beam
         )
         return Job(request_id, encoded, params, requests)
+
+    def check_pooling(self, prompt: PromptType, params: PoolingParams) -> PoolingJob:
+        """The same for the vector of a prompt."""
+        encoded = self._encode(prompt)
+        request_id = str(next(self._numbers))
+        request = self.engine.intake.pooling_request(request_id, encoded, params)
+        return PoolingJob(request_id, encoded, params, [request])
 
     def add_request(
         self,
@@ -130,24 +153,63 @@ class SyncEngine:
 
         Leaving early by any exception ends what still runs; Ctrl-C waits for the step in flight.
         """
+
+        def open_stream(job: Job, on_news: Callable[[RequestStream], None]) -> RequestStream:
+            return self._open(job.request_id, job, on_news, RequestOutputKind.FINAL_ONLY)
+
+        def num_tokens(output: RequestOutput) -> int:
+            return sum(len(choice.token_ids) for choice in output.outputs)
+
+        return self._run(jobs, open_stream, self._output_of, num_tokens, shows_progress)
+
+    def run_pooling(
+        self, jobs: Sequence[PoolingJob], *, shows_progress: bool = False
+    ) -> list[PoolingRequestOutput]:
+        """The same for vectors. Raises RequestFailedError when one of them could not be made."""
+        pooler = self.engine.intake.limits.pooler
+
+        def open_stream(job: PoolingJob, on_news: Callable[[PooledStream], None]) -> PooledStream:
+            assert pooler is not None, "a checked job comes from a model that makes vectors"
+            [request] = job.requests
+            return self._outputs.open_pooled(
+                job.request_id, job.prompt, job.params, request, pooler, on_news
+            )
+
+        def output_of(stream: PooledStream) -> PoolingRequestOutput:
+            output = stream.take()
+            assert output is not None, f"{stream.request_id} has no news"
+            return output
+
+        def num_tokens(output: PoolingRequestOutput) -> int:
+            return len(output.prompt_token_ids)
+
+        return self._run(jobs, open_stream, output_of, num_tokens, shows_progress)
+
+    def _run(
+        self,
+        jobs: Sequence[J],
+        open_stream: Callable[[J, Callable[[S], None]], S],
+        output_of: Callable[[S], O],
+        num_tokens: Callable[[O], int],
+        shows_progress: bool,
+    ) -> list[O]:
         with self._lock, BetweenSteps() as interrupts:
             progress = PromptProgress(len(jobs), self._clock) if shows_progress else None
-            running: dict[RequestStream, int] = {}
-            outputs: dict[int, RequestOutput] = {}
-            finished: list[RequestStream] = []
+            running: dict[S, int] = {}
+            outputs: dict[int, O] = {}
+            finished: list[S] = []
             try:
                 for place, job in enumerate(jobs):
-                    kind = RequestOutputKind.FINAL_ONLY
-                    stream = self._open(job.request_id, job, finished.append, kind)
+                    stream = open_stream(job, finished.append)
                     running[stream] = place
                     self._add(stream, job)
                 while running:
                     self._outputs.process(self.engine.core.step())
                     for stream in finished:
-                        output = self._output_of(stream)
+                        output = output_of(stream)
                         outputs[running.pop(stream)] = output
                         if progress is not None:
-                            progress.advance(sum(len(c.token_ids) for c in output.outputs))
+                            progress.advance(num_tokens(output))
                     finished.clear()
                     interrupts.check()
             finally:
@@ -168,7 +230,12 @@ class SyncEngine:
             request_id, job.prompt, job.params, job.requests, on_news, kind=kind
         )
 
-    def _add(self, stream: RequestStream, job: Job) -> None:
+    def _encode(self, prompt: PromptType) -> EncodedPrompt:
+        if self._is_stopped:
+            raise EngineDeadError("the engine has been shut down")
+        return self.engine.intake.encode(prompt)
+
+    def _add(self, stream: RequestStream | PooledStream, job: Job | PoolingJob) -> None:
         try:
             for request in job.requests:
                 self.engine.core.add_request(request)

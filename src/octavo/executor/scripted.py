@@ -14,6 +14,7 @@ run raises, sharing and preemption have not changed an answer.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from octavo.contracts.kv_plan import KVGroup, KVPlan, MemoryPlan
@@ -71,6 +72,7 @@ class _Row:
         "digests",
         "num_computed",
         "num_prompt",
+        "pooling",
         "request_id",
         "sampling",
         "token_ids",
@@ -83,6 +85,7 @@ class _Row:
         self.num_computed = new.num_computed_tokens
         self.block_ids = [list(ids) for ids in new.block_ids]
         self.sampling: SamplingSpec = new.sampling
+        self.pooling = new.pooling
         self.digests: list[int] = []  # right entries of the first tokens, before the group's mark
 
     def digest_until(self, num_tokens: int) -> list[int]:
@@ -331,7 +334,11 @@ class ScriptedExecutor:
             is_twin = any(new.row == number and new.twin_row >= 0 for new in plan.new_rows)
             _demand(is_twin or num_tokens >= 1, f"{name} computes no tokens")
             _demand(end <= len(row.token_ids), f"{name} computes tokens that nobody knows")
-            _demand(samples == (end == len(row.token_ids)), f"{name}: samples is {samples}")
+            is_complete = end == len(row.token_ids)
+            is_pooled = row.pooling is not None
+            _demand(samples == (is_complete and not is_pooled), f"{name}: samples is {samples}")
+            is_whole = begin == 0 and is_complete
+            _demand(row.pooling in (None, "last") or is_whole, f"{name} must be whole: {begin}")
             _demand(end <= self._max_model_len, f"{name} is longer than the context")
             garbage = _garbage_of(plan) if number in failed_rows else None
             self._write_entries(name, row, begin, end, garbage)
@@ -401,6 +408,11 @@ class ScriptedExecutor:
             row = self._row(number)
             if row.sampling.num_prompt_logprobs >= 0:
                 result.prompt_logprobs[number] = _prompt_logprobs(row, num_tokens)
+            is_complete = row.num_computed == len(row.token_ids)
+            if row.pooling is not None and is_complete and number not in errors:
+                # As many numbers as the model has vectors for it, each the sum of the prompt.
+                count = row.num_prompt if row.pooling == "all" else 1
+                result.pooled[number] = array("f", [sum(row.token_ids)] * count).tobytes()
             if not samples:
                 continue
             token_id = -1

@@ -382,6 +382,8 @@ class KVManager:
 
     def snapshot(self, holdings: Mapping[str, tuple[BlockTable, int]]) -> KVSnapshot:
         """The pool, for people; `holdings`: the table of each request and its computed tokens."""
+        if self.link is not None:  # without a step nobody has asked which slots are free again
+            self.link.poll()
         parts = self.pool, self.index, self.slots, self.groups, self.block_size
         return take_snapshot(*parts, holdings)
 

@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 class CausalLM(Protocol):
-    """A decoder. The constructor asks for all weights; `forward` is pure arithmetic over them."""
+    """A model. The constructor asks for all weights; `forward` is pure arithmetic over them."""
 
     def __init__(self, facts: ModelFacts, weights: Weights, max_model_len: int) -> None: ...
 
     def forward(self, ops: Ops[T]) -> T:
-        """From the step's tokens to the logits of the wanted rows."""
+        """From the step's tokens to the logits, or vectors, of the wanted rows."""

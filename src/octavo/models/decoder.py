@@ -1,7 +1,7 @@
-"""Decoder: what all decoders share. An architecture says how one layer is wired.
+"""Decoder: what all models share, encoders too. An architecture says how one layer is wired.
 
-Owns the way from tokens to logits and which layer rotates by which frequencies. Does not know what
-a layer computes.
+Owns the way from tokens to the head and which layer rotates by which frequencies. Does not know
+what a layer computes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from typing import Protocol, TypeVar
 
 from octavo.config.model_facts import ModelFacts, RopeFacts
-from octavo.models.layers import Norm, embedding_table, output_head, position_table
+from octavo.models.heads import head
+from octavo.models.layers import EmbeddingSum
 from octavo.ops.ops import Ops
 from octavo.ops.rope import RopeTable, rope_table
 from octavo.ops.weights import Weights
@@ -19,19 +20,17 @@ T = TypeVar("T")
 
 
 class Layer(Protocol):
-    """One layer of a decoder."""
+    """One layer."""
 
     def __call__(self, ops: Ops[T], x: T) -> T:
         """x: [rows, hidden_size], result alike."""
 
 
 class Decoder(ABC):
-    """Embedding, layers, norm, head."""
+    """Embeddings, layers, head."""
 
     def __init__(self, facts: ModelFacts, weights: Weights, max_model_len: int) -> None:
-        self._facts = facts
-        self._embedding = embedding_table(facts, weights)
-        self._positions = position_table(facts, weights) if facts.learned_positions else None
+        self._embeddings = EmbeddingSum(facts, weights)
         tables = {
             rope: rope_table(rope, max_model_len)
             for rope in {_rope_of(facts, layer): None for layer in range(facts.num_layers)}
@@ -42,8 +41,7 @@ class Decoder(ABC):
             rope = _rope_of(facts, index)
             table = None if rope is None else tables[rope]
             self._layers.append(self.make_layer(facts, weights, index, table))
-        self._norm = Norm(facts, weights, "model.norm")
-        self._head = output_head(facts, weights, self._embedding)
+        self._head = head(facts, weights, self._embeddings.tokens)
 
     @abstractmethod
     def make_layer(
@@ -52,15 +50,11 @@ class Decoder(ABC):
         """Layer `index`, which asks for its weights; `rope` is None where nothing is rotated."""
 
     def forward(self, ops: Ops[T]) -> T:
-        """Logits of the wanted rows: [num_wanted, vocab_size]."""
-        facts = self._facts
-        x = ops.embed(self._embedding, scale=facts.embedding_scale)
-        if self._positions is not None:
-            x = ops.add(x, ops.embed_positions(self._positions))
+        """Logits or vectors of the wanted rows: [num_wanted, width]."""
+        x = self._embeddings(ops)
         for layer in self._layers:
             x = layer(ops, x)
-        x = self._norm(ops, ops.wanted_rows(x))
-        return ops.logits(x, self._head, scale=facts.logits_scale, soft_cap=facts.logits_soft_cap)
+        return self._head(ops, x)
 
 
 def _rope_of(facts: ModelFacts, layer: int) -> RopeFacts | None:

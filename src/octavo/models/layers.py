@@ -1,4 +1,4 @@
-"""Parts that several architectures share: norms, self-attention, MLPs, embedding and head.
+"""Parts that several architectures share: embeddings, norms, self-attention, MLPs, output matrix.
 
 Owns which weights a part asks for and in what order its arithmetic runs. Does not know devices,
 batches or caches. A part is called with the ops and the activations: `x = part(ops, x)`.
@@ -75,13 +75,14 @@ class Attention:
         )
         self._rope = rope
         self._spec = AttentionSpec(
-            layer=layer,
+            layer=layer if facts.is_causal else 0,
             num_heads=facts.num_heads,
             num_kv_heads=facts.num_kv_heads,
             head_dim=facts.head_dim,
             scale=facts.attention_scale,
             window=facts.window_of(layer),
             soft_cap=facts.attention_soft_cap,
+            is_causal=facts.is_causal,
         )
 
     def __call__(self, ops: Ops[T], x: T) -> T:
@@ -141,14 +142,33 @@ def down_projection(facts: ModelFacts, weights: Weights, name: str) -> Linear:
     )
 
 
-def embedding_table(facts: ModelFacts, weights: Weights) -> Embedding:
-    """The vectors of the vocabulary."""
-    return weights.embedding("model.embed_tokens", facts.vocab_size, facts.hidden_size)
+class EmbeddingSum:
+    """What the layers begin with: vectors of tokens, of positions and segments where there are any.
 
+    Some models norm the sum.
+    """
 
-def position_table(facts: ModelFacts, weights: Weights) -> Embedding:
-    """The vectors of the positions."""
-    return weights.embedding("model.embed_positions", facts.max_position, facts.hidden_size)
+    def __init__(self, facts: ModelFacts, weights: Weights) -> None:
+        def table(name: str, num_rows: int) -> Embedding | None:
+            if not num_rows:
+                return None
+            return weights.embedding(f"model.{name}", num_rows, facts.hidden_size)
+
+        self.tokens = weights.embedding("model.embed_tokens", facts.vocab_size, facts.hidden_size)
+        self._scale = facts.embedding_scale
+        num_positions = facts.num_positions or facts.max_position
+        self._positions = table("embed_positions", num_positions if facts.learned_positions else 0)
+        self._segments = table("embed_segments", facts.num_segments)
+        self._norm = Norm(facts, weights, "model.embed_norm") if facts.embedding_norm else None
+
+    def __call__(self, ops: Ops[T]) -> T:
+        """[num_tokens, hidden_size]."""
+        x = ops.embed(self.tokens, scale=self._scale)
+        if self._positions is not None:
+            x = ops.add(x, ops.embed_positions(self._positions))
+        if self._segments is not None:
+            x = ops.add(x, ops.embed_segments(self._segments))
+        return x if self._norm is None else self._norm(ops, x)
 
 
 def output_head(facts: ModelFacts, weights: Weights, embedding: Embedding) -> Linear:

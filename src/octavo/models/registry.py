@@ -13,6 +13,7 @@ ARCHITECTURES: Registry[type[CausalLM]] = Registry(
     "model architecture",
     {
         "ArceeForCausalLM": "octavo.models.llama:Llama",
+        "BertModel": "octavo.models.bert:Bert",
         "Cohere2ForCausalLM": "octavo.models.gpt_neox:GptNeoX",
         "CohereForCausalLM": "octavo.models.gpt_neox:GptNeoX",
         "Ernie4_5ForCausalLM": "octavo.models.llama:Llama",
@@ -31,6 +32,7 @@ ARCHITECTURES: Registry[type[CausalLM]] = Registry(
         "LlamaForCausalLM": "octavo.models.llama:Llama",
         "MinistralForCausalLM": "octavo.models.llama:Llama",
         "MistralForCausalLM": "octavo.models.llama:Llama",
+        "ModernBertModel": "octavo.models.modernbert:ModernBert",
         "NemotronForCausalLM": "octavo.models.llama:Llama",
         "OPTForCausalLM": "octavo.models.llama:Llama",
         "Olmo2ForCausalLM": "octavo.models.olmo2:Olmo2",
@@ -44,6 +46,7 @@ ARCHITECTURES: Registry[type[CausalLM]] = Registry(
         "SmolLM3ForCausalLM": "octavo.models.llama:Llama",
         "StableLmForCausalLM": "octavo.models.gpt_neox:GptNeoX",
         "Starcoder2ForCausalLM": "octavo.models.llama:Llama",
+        "XLMRobertaModel": "octavo.models.bert:Bert",
     },
 )
 

@@ -28,3 +28,6 @@ class StepBatch:
     rows: tuple[BatchRow, ...]
     wanted: tuple[int, ...]  # token indices whose logits are wanted
     block_size: int
+    segments: tuple[int, ...] = ()  # [num_tokens] 0 or 1; empty: all 0
+    # Wanted row i stands for the tokens wanted_first[i] .. wanted[i]; empty: for the last alone
+    wanted_first: tuple[int, ...] = ()

@@ -54,3 +54,12 @@ KV_TYPES = {  # by the names that --kv-cache-dtype takes
     "int4": KvType.INT4,
     "int4_per_token_head": KvType.INT4,
 }
+
+
+def kv_type(name: str, *, is_causal: bool = True) -> KvType:
+    """The type that a value of --kv-cache-dtype means for a model.
+
+    An encoder reads its entries once, in the step that wrote them: it keeps them exact unless told
+    otherwise.
+    """
+    return KvType.F32 if name == "auto" and not is_causal else KV_TYPES[name]

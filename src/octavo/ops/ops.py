@@ -1,4 +1,4 @@
-"""Ops: the arithmetic of a decoder, as a model file sees it.
+"""Ops: the arithmetic of a model, as a model file sees it.
 
 `T` is whatever a back end hands around: a buffer of a program while it is recorded, a tensor while
 it runs. All activations are float32, `[num_tokens, width]`, one row per token of the step in plan
@@ -20,20 +20,24 @@ from octavo.ops.rope import RopeTable
 from octavo.ops.weights import Embedding, Linear, Vector
 
 T = TypeVar("T")
-Activation = Literal["silu", "gelu_tanh", "gelu", "relu", "relu2"]  # relu2: relu(x)^2
+Activation = Literal["silu", "gelu_tanh", "gelu", "relu", "relu2", "tanh"]  # relu2: relu(x)^2
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionSpec:
     """Constants of one attention layer."""
 
-    layer: int  # index of its KV storage
+    layer: int  # index of its KV storage; layers that are not causal may share one
     num_heads: int
     num_kv_heads: int
     head_dim: int
     scale: float  # factor of q.k before softmax
-    window: int | None = None  # keys seen, the current token included; None: all
+    # Keys seen, the current token included; None: all. Not causal: so many to either side.
+    window: int | None = None
     soft_cap: float | None = None  # s -> cap * tanh(s / cap), after scale, before the mask
+    # Whether a token sees only those before it. Else it sees its whole sequence, which one step
+    # computes from beginning to end; nothing of the KV storage is read after the op.
+    is_causal: bool = True
 
 
 class Ops(Protocol[T]):
@@ -46,6 +50,12 @@ class Ops(Protocol[T]):
         """Rows of `table` for the positions of the step's tokens: [num_tokens, hidden_size].
 
         `table` has a row for every position that can come.
+        """
+
+    def embed_segments(self, table: Embedding) -> T:
+        """Rows of `table` for the segments of the step's tokens: [num_tokens, hidden_size].
+
+        A token of the second of two texts has segment 1, any other 0.
         """
 
     def linear(self, x: T, weight: Linear) -> T:
@@ -77,7 +87,7 @@ class Ops(Protocol[T]):
         """
 
     def attention(self, q: T, k: T, v: T, spec: AttentionSpec) -> T:
-        """Store `k` and `v` in the cache, then attend causally: [rows, num_heads * head_dim].
+        """Store `k` and `v` in the cache, then attend: [rows, num_heads * head_dim].
 
         q: [rows, num_heads * head_dim]   k, v: [rows, num_kv_heads * head_dim]
         Query head h reads KV head h // (num_heads / num_kv_heads). Softmax in float32.
@@ -98,6 +108,12 @@ class Ops(Protocol[T]):
 
     def wanted_rows(self, x: T) -> T:
         """The rows whose logits the step needs: [num_wanted, width]."""
+
+    def mean_rows(self, x: T) -> T:
+        """For each wanted row the mean of the tokens that it stands for: [num_wanted, width].
+
+        Added up in order of tokens. The mean of one token is that token.
+        """
 
     def logits(self, x: T, head: Linear, *, scale: float = 1.0, soft_cap: float | None = None) -> T:
         """`head` product times `scale`, then `cap * tanh(l / cap)`: [num_wanted, vocab_size]."""

@@ -6,7 +6,6 @@ allocate. A step is one call into C++, which keeps the rows, runs the program an
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -28,15 +27,20 @@ from octavo.foundation.machine import cpu_count
 from octavo.models.kv_fingerprint import kv_fingerprint
 from octavo.models.kv_groups import kv_groups
 from octavo.models.registry import model_class
-from octavo.ops.kv_types import KV_TYPES
+from octavo.ops.kv_types import kv_type
 from octavo.weights.checkpoint import Checkpoint, TensorView, WeightType
-
-logger = logging.getLogger(__name__)
 
 _FLOAT_TYPES = {
     "float32": WeightType.F32,
     "bfloat16": WeightType.BF16,
     "float16": WeightType.F16,
+}
+_POOLING = {
+    None: _native.Pooling.NONE,
+    "first": _native.Pooling.FIRST,
+    "last": _native.Pooling.LAST,
+    "mean": _native.Pooling.MEAN,
+    "all": _native.Pooling.ALL,
 }
 # Logits are made for so many rows at a time: enough to run the output matrix at full speed, few
 # enough that prompt logprobs of a long prompt do not need a gigabyte.
@@ -58,7 +62,7 @@ class NativeRunner:
         self._facts = checkpoint.facts
         self._scheduler = config.scheduler
         self._block_size = config.cache.block_size
-        self._kv_type = KV_TYPES[config.cache.kv_cache_dtype]
+        self._kv_type = kv_type(config.cache.kv_cache_dtype, is_causal=self._facts.is_causal)
         self._num_threads = config.model.threads or cpu_count()
         self._kernels = _chosen_kernels()
         self._float_type = config.model.dtype
@@ -67,9 +71,10 @@ class NativeRunner:
         asked_len = config.model.max_model_len or 0
         self._longest = asked_len if asked_len > 0 else self._facts.max_position
         self._draft = self._lay_out(self._longest)  # the same size for every context length
+        self._weights.verify()
         layers = attention_layers(self._draft.placement)
         self._kv_shapes = [(spec.num_kv_heads, spec.head_dim) for spec in layers]
-        windows = [spec.window or 0 for spec in layers]
+        windows = [(spec.window or 0) if spec.is_causal else 0 for spec in layers]
         self._kv_groups = kv_groups(windows, self._kv_shapes, self._longest)
         self._swap_dir = config.cache.swap_dir or ""
         self._host: _native.HostPool | None = None
@@ -102,11 +107,6 @@ class NativeRunner:
         # Pinned threads were no faster, and two engines would be pinned to the same cores.
         threads = _native.ThreadPool(self._num_threads, pin=False)
         self._weights.load(threads, lambda share: report("weights", share))
-        unused = self._weights.unused_names
-        if unused:
-            logger.warning(
-                "%d tensors of the model file are not used, such as %s", len(unused), unused[:3]
-            )
         kv = _native.KvPool(
             self._kv_type,
             plan.kv.num_blocks,
@@ -125,7 +125,7 @@ class NativeRunner:
     def run(self, plan: StepPlan) -> StepResult:
         """See `Runner`."""
         assert self._session is not None, "allocate() comes before run(), close() after it"
-        sampled, logprobs, prompt_logprobs, errors, seconds, swap_s = self._session.step(
+        sampled, logprobs, prompt_logprobs, pooled, errors, seconds, swap_s = self._session.step(
             plan.freed_rows,
             [_native_row(entry) for entry in plan.new_rows],
             plan.table_rows,
@@ -152,6 +152,8 @@ class NativeRunner:
             result.logprobs = {row: TokenLogprobs(*entry) for row, entry in logprobs}
         for row, entry in prompt_logprobs:
             result.prompt_logprobs.setdefault(row, []).append(TokenLogprobs(*entry))
+        if pooled:
+            result.pooled = dict(pooled)
         if errors:
             result.errors = dict(errors)
         return result
@@ -253,4 +255,6 @@ def _native_row(entry: NewRow) -> _native.NewRow:
         entry.block_ids,
         native_spec(entry.sampling),
         entry.twin_row,
+        _POOLING[entry.pooling],
+        entry.second_segment,
     )

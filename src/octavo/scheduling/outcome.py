@@ -13,7 +13,7 @@ from octavo.contracts.step import StepPlan, StepResult, TokenLogprobs
 from octavo.scheduling.beams import advance, note
 from octavo.scheduling.guide import Guide
 from octavo.scheduling.request import Request, Search, Status
-from octavo.scheduling.roster import Roster
+from octavo.scheduling.roster import Roster, last_delta
 from octavo.scheduling.stop import COMPLETE, FAILED, Finish, finish_of
 
 
@@ -88,8 +88,7 @@ def move_on(
             prompt_logprobs = _unsent(request, result.prompt_logprobs.get(request.row))
         request.num_computed_tokens += num_tokens
         if not samples:
-            if prompt_logprobs:
-                deltas.append(_chunk_delta(request, prompt_logprobs))
+            deltas += _chunk_deltas(roster, request, prompt_logprobs, result.pooled)
             continue
         if request.member_of is not None:
             note(request.member_of, request, logprobs[request.row])
@@ -117,6 +116,26 @@ def move_on(
         end = advance(search, roster)
         if end is not None:
             deltas.append(end)
+
+
+def _chunk_deltas(
+    roster: Roster,
+    request: Request,
+    prompt_logprobs: list[TokenLogprobs] | None,
+    pooled: dict[int, bytes],
+) -> list[TokenDelta]:
+    """News of a request that sampled nothing: logprobs of its prompt, or the end with vectors."""
+    if request.pooling is None:
+        return [_chunk_delta(request, prompt_logprobs)] if prompt_logprobs else []
+    if request.num_computed_tokens < len(request.token_ids):
+        return []
+    vectors = pooled.get(request.row)
+    if vectors is None:
+        return [roster.fail(request, "the executor gave no vectors for its row")]
+    roster.end(request, "stop")
+    delta = last_delta(request, "stop")
+    delta.pooled = vectors
+    return [delta]
 
 
 def _guided(guide: Guide, token_id: int, finish: Finish | None) -> tuple[Finish | None, str | None]:

@@ -19,6 +19,10 @@ backlog is then computed at full speed, and chat under light load is smooth.
 
 Estimates are medians of the last few samples: one hiccup of the machine counts nothing, a lasting
 change counts after three steps. No chunk size ever changes an answer.
+
+Whether a prompt can be in time is another question: an answer must not be too dear, or requests are
+given up that would have made it. So `prefill_s` is the least that was seen, of chunks that are long
+enough for their tokens to matter: a step of two tokens takes the time of reading the weights.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ MIN_CHUNK = 1
 
 _CHUNK_UNIT = 8  # tokens; chunks of several units are multiples of it: shapes that kernels like
 _NUM_SAMPLES = 5
+_TELLING_CHUNK = 32  # tokens; what shorter ones take says nothing about long prompts
 _STALE_AFTER = 64  # steps with decoding rows: cost of measuring again is at most 1 step in so many
 _PROBE_PAUSE = 32  # steps between two probes, also when the number of rows changes all the time
 _EXACT_ROWS = 8  # up to here each number of rows has an estimate of its own
@@ -45,6 +50,11 @@ class RecentMedian:
         self._samples: list[float] = []
         self._place = 0  # of the oldest sample, once there are enough
         self.value: float | None = None  # None before the first sample
+
+    @property
+    def least(self) -> float | None:
+        """The smallest of the samples that count; None before the first one."""
+        return min(self._samples, default=None)
 
     def add(self, sample: float) -> None:
         """Take one sample in."""
@@ -82,6 +92,7 @@ class MeasuredSpeed:
         self._decode: dict[int, _DecodeSpeed] = {}  # by class of rows
         self._beside_s = RecentMedian()  # seconds per prompt token, beside decoding rows
         self._alone_s = RecentMedian()  # in steps of prompts only; counts reading the weights too
+        self._added_s = RecentMedian()  # that each token adds to a step; of telling chunks only
         self._block_s = RecentMedian()
         self._num_decode_steps = 0  # steps with decoding rows
         self._probed_at = -_PROBE_PAUSE
@@ -105,6 +116,8 @@ class MeasuredSpeed:
             return
         if compute_s <= 0:
             return
+        if num_prefill_tokens >= _TELLING_CHUNK:
+            self._note_telling(num_prefill_tokens, num_decode_rows, compute_s)
         if not num_decode_rows:
             if num_prefill_tokens >= MIN_CHUNK:
                 self._alone_s.add(compute_s / num_prefill_tokens)
@@ -122,14 +135,14 @@ class MeasuredSpeed:
 
     @property
     def token_s(self) -> float | None:
-        """Seconds per prompt token, the cheaper of both ways to compute one: never too dear, so
-        that nobody is given up who could make it."""
+        """Seconds per prompt token as prompts come, the cheaper of both ways to compute one."""
         known = [one.value for one in (self._beside_s, self._alone_s) if one.value is not None]
         return min(known, default=None)
 
     def prefill_s(self, num_tokens: int) -> float:
-        """Least seconds that so many prompt tokens take; 0 before anything is measured."""
-        return num_tokens * (self.token_s or 0.0)
+        """Least seconds that so many prompt tokens take, never too dear, so that nobody is given
+        up who could make it; 0 before a chunk of some length was measured."""
+        return num_tokens * (self._added_s.least or 0.0)
 
     def decode_step_s(self, num_rows: int) -> float | None:
         """Seconds of a step in which so many rows decode and no prompt is computed.
@@ -177,6 +190,16 @@ class MeasuredSpeed:
         if num_tokens > 4 * _CHUNK_UNIT:
             num_tokens -= num_tokens % _CHUNK_UNIT
         return max(num_tokens, MIN_CHUNK)
+
+    def _note_telling(self, num_tokens: int, num_decode_rows: int, compute_s: float) -> None:
+        """A chunk was long enough: what it added to a step that would have been made without it."""
+        without_s = self.decode_step_s(num_decode_rows or 1)
+        if without_s is None:
+            if num_decode_rows:
+                return
+            without_s = 0.0
+        if compute_s > without_s:
+            self._added_s.add((compute_s - without_s) / num_tokens)
 
     def _note_decode(self, num_rows: int, compute_s: float) -> None:
         row_class = _class_of(num_rows)

@@ -32,7 +32,10 @@ class PlanBuilder:
         Returns whether it samples.
         """
         plan = self.plan
-        samples = num_tokens == len(request.token_ids) - request.num_computed_tokens
+        samples = (
+            num_tokens == len(request.token_ids) - request.num_computed_tokens
+            and request.pooling is None
+        )
         plan.rows.append(request.row)
         plan.num_tokens.append(num_tokens)
         plan.samples.append(samples)
@@ -67,6 +70,8 @@ class PlanBuilder:
             block_ids=[list(ids) for ids in request.table.block_ids],
             sampling=request.sampling,
             twin_row=twin_row,
+            pooling=request.pooling,
+            second_segment=request.second_segment,
         )
         self.plan.new_rows.append(new_row)
 

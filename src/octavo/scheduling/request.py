@@ -69,10 +69,12 @@ class Request:
         "num_swaps",
         "num_times_passed",
         "order",
+        "pooling",
         "priority",
         "row",
         "sampling",
         "search",
+        "second_segment",
         "status",
         "stop_token_ids",
         "table",
@@ -97,6 +99,8 @@ class Request:
         self.arrival_s = source.arrival_s
         self.deadline_s = source.deadline_s
         self.sampling: SamplingSpec = source.sampling
+        self.pooling = source.pooling  # vectors of the prompt instead of an answer
+        self.second_segment = source.second_segment
         self.token_ids = array("i", source.prompt_token_ids)  # the prompt, then the output
         self.num_prompt_tokens = len(self.token_ids)
         # Intake keeps prompt + max_tokens within the context; the minimum guards the runner's rows.

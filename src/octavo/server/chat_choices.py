@@ -12,6 +12,7 @@ from octavo.chat.stream import ChatPart, ChatStream
 from octavo.outputs import CompletionOutput
 from octavo.sampling_params import SamplingParams
 from octavo.server.chat_format import AnswerFormat
+from octavo.server.reasoning_tokens import ThoughtTokens
 from octavo.text.tokenizer import Tokenizer
 
 
@@ -19,7 +20,9 @@ class ChatChoices:
     """All choices of one answer. `params` of the request may change here: tags must be shown."""
 
     def __init__(self, form: AnswerFormat, params: SamplingParams, tokenizer: Tokenizer) -> None:
-        self._form = form
+        self._form, self._tokenizer = form, tokenizer
+        self._thoughts: dict[int, ThoughtTokens] = {}
+        self._is_answer: list[bool] | None = None
         self._streams: dict[int, ChatStream] = {}
         self._num_calls: dict[int, int] = {}
         self._dropped: tuple[str, ...] = ()
@@ -37,6 +40,18 @@ class ChatChoices:
         """Whether an answer has other parts than its text."""
         return self._form.splits
 
+    @property
+    def num_reasoning_tokens(self) -> int | None:
+        """Tokens of thoughts so far; None where nobody knows how this model thinks."""
+        if self._form.style is None:
+            return None
+        return sum(thoughts.count for thoughts in self._thoughts.values())
+
+    @property
+    def answer_tokens(self) -> list[bool] | None:
+        """For each token of the last part whether it is no thought; None: none of them is."""
+        return self._is_answer
+
     def part_of(self, choice: CompletionOutput) -> ChatPart:
         """What the new text of a choice brought."""
         stream = self._streams.get(choice.index)
@@ -47,11 +62,24 @@ class ChatChoices:
             if choice.finish_reason == "stop" and choice.token_ids:
                 _add(part, stream.push(self._end_tags.get(choice.token_ids[-1], "")))
             _add(part, stream.finish())
+        self._count_thoughts(choice, part.reasoning)
         if not self._form.shows_reasoning:
             part.reasoning = ""
         if self._form.one_call:
             part.calls = part.calls[: 1 - self._num_calls.get(choice.index, 0)]
         return part
+
+    def _count_thoughts(self, choice: CompletionOutput, text: str) -> None:
+        style = self._form.style
+        if style is None:
+            return
+        if choice.index not in self._thoughts:
+            self._thoughts[choice.index] = ThoughtTokens(
+                self._tokenizer, style, is_open=self._form.is_reasoning or style.opens
+            )
+        self._is_answer = self._thoughts[choice.index].take(
+            choice.token_ids, text, is_last=choice.finish_reason is not None
+        )
 
     def calls_of(self, index: int, part: ChatPart, *, is_delta: bool) -> list[dict[str, Any]]:
         """The calls of a part as the API shows them; each has its id from here on."""

@@ -36,6 +36,8 @@ class ChatFormat:
 
     dialect: ToolDialect | None = None
     style: ReasoningStyle | None = None
+    dialect_name: str | None = None
+    style_name: str | None = None
 
     @classmethod
     def of(cls, config: ServerConfig, template: str | None) -> ChatFormat:
@@ -45,6 +47,8 @@ class ChatFormat:
         return cls(
             None if dialect == NO_PARSER else find_dialect(dialect),
             None if style == NO_PARSER else find_style(style),
+            None if dialect == NO_PARSER else dialect,
+            None if style == NO_PARSER else style,
         )
 
 

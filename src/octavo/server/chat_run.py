@@ -16,7 +16,12 @@ from octavo.server.chat_format import AnswerFormat, ChatFormat, answer_format
 from octavo.server.chat_prompt import chat_prompt, effort_kwargs
 from octavo.server.field_names import errors_name
 from octavo.server.generation import Generation
-from octavo.server.schemas.chat import ChatCompletionRequest, check_chat, limit_of
+from octavo.server.schemas.chat import (
+    ChatCompletionRequest,
+    check_chat,
+    check_num_messages,
+    limit_of,
+)
 from octavo.server.schemas.sampling import beam_of, check_served, sampling_params
 from octavo.server.state import ServerState, prompt_of
 from octavo.server.truncation import cut_prompt
@@ -51,10 +56,12 @@ async def prepare_chat(
     stay as they are. `raw` is a prompt that takes the place of the rendered one; its answer is text
     and nothing else. Raises InvalidRequestError that names the field.
     """
+    state.loaded.intake.require_text()
     known = state.format if raw is None else ChatFormat()
     words = dict(names or {})
     with errors_name(words):
         check_served(body)
+        check_num_messages(body, state.config.max_messages)
         check_chat(body)
         answer = answer_format(known, body, state.config)
         effort_kwargs(state, body.reasoning_effort)

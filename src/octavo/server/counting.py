@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from octavo.server.errors import log_fault, response_of
 from octavo.server.metrics import ServerMetrics
 from octavo.server.paths import path_of
 
@@ -16,7 +17,10 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 
 class AnswerCounter:
-    """ASGI middleware, the outermost: it sees every status that goes out."""
+    """ASGI middleware, the outermost: it sees every status that goes out, and every fault.
+
+    A fault that has got its answer has been logged, with what may be told of it.
+    """
 
     def __init__(self, app: ASGIApp, metrics: ServerMetrics, paths: AbstractSet[str]) -> None:
         self._app, self._metrics, self._paths = app, metrics, paths
@@ -29,9 +33,21 @@ class AnswerCounter:
         handler = path if path in self._paths else "other"
         method = method if method in METHODS else "other"
 
+        has_begun = is_whole = False
+
         async def counted(message: Message) -> None:
+            nonlocal has_begun, is_whole
             if message["type"] == "http.response.start":
+                has_begun = True
                 self._metrics.count_answer(method, handler, message["status"])
+            else:
+                is_whole = not message.get("more_body", False)
             await send(message)
 
-        await self._app(scope, receive, counted)
+        try:
+            await self._app(scope, receive, counted)
+        except Exception as error:  # noqa: BLE001 - border: the HTTP server would log its text
+            if not has_begun:
+                await response_of(error, scope)(scope, receive, counted)
+            elif not is_whole:
+                log_fault(error)

@@ -5,13 +5,13 @@ Used by the routes of completions and chats; knows neither's JSON.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 
 from octavo.contracts.grammar import ThinkingSpec
 from octavo.contracts.request import BeamSpec
-from octavo.engine.async_engine import CheckedRequest
+from octavo.engine.checked import CheckedRequest
 from octavo.errors import DeadlineExceededError, InvalidRequestError, RequestFailedError
 from octavo.outputs import RequestMetrics, RequestOutput
 from octavo.prompts import TokensPrompt
@@ -20,7 +20,7 @@ from octavo.server.field_names import errors_name
 from octavo.server.merge import merge
 from octavo.server.metrics import ServerMetrics
 from octavo.server.request_times import RequestTimes, mean_gap_s
-from octavo.server.schemas.envelope import PromptTokensDetails, Usage
+from octavo.server.schemas.envelope import CompletionTokensDetails, PromptTokensDetails, Usage
 from octavo.server.state import ServerState
 
 MAX_CHOICES_PER_REQUEST = 1024
@@ -33,15 +33,20 @@ class TokenCounts:
     prompt_tokens: int
     completion_tokens: int = 0
     cached_tokens: int = 0
+    reasoning_tokens: int | None = None  # where the model is known to think
 
     def usage(self, *, with_details: bool) -> Usage:
         """The counts as the API shows them."""
         details = PromptTokensDetails(cached_tokens=self.cached_tokens) if with_details else None
+        thoughts = self.reasoning_tokens
         return Usage(
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
             total_tokens=self.prompt_tokens + self.completion_tokens,
             prompt_tokens_details=details,
+            completion_tokens_details=None
+            if thoughts is None
+            else CompletionTokensDetails(reasoning_tokens=thoughts),
         )
 
 
@@ -67,6 +72,7 @@ class Generation:
     thinking: ThinkingSpec | None = None
     counts: TokenCounts = field(init=False)
     times: RequestTimes = field(init=False)
+    _checked: list[CheckedRequest] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.times = RequestTimes()
@@ -79,6 +85,7 @@ class Generation:
             )
         num_tokens = sum(len(prompt["prompt_token_ids"]) for prompt in self.prompts)
         self.counts = TokenCounts(num_tokens)
+        self.priority = self.state.allowed_priority(self.tenant, self.priority)
 
     @property
     def num_choices(self) -> int:
@@ -91,11 +98,10 @@ class Generation:
         All prompts are checked before the first is queued. Raises InvalidRequestError,
         OverloadedError, and DeadlineExceededError when the time was up before any token came.
         """
-        checked = await self._checked()
-        await self.state.require_room()
+        checked = self._checked or await self.check()
         empty: list[tuple[int, RequestOutput]] = []  # ended by the deadline before any token
         has_tokens = False
-        with self.state.admitted(len(checked) * self.num_choices):
+        with self.state.admitted(len(checked) * self.num_choices), self._paid():
             streams = [self._stream(one) for one in checked]
             async with aclosing(merge(streams)) as merged:
                 async for number, output in merged:
@@ -109,9 +115,22 @@ class Generation:
         if empty:
             raise self._too_late(empty[0][1].abort_reason)
 
-    async def _checked(self) -> list[CheckedRequest]:
+    @contextmanager
+    def _paid(self) -> Iterator[None]:
+        """Take what was used from the tenant's budget, however the block ends."""
+        try:
+            yield
+        finally:
+            spent = self.counts.prompt_tokens + self.counts.completion_tokens
+            self.state.quotas.spend(self.tenant, spent)
+
+    async def check(self) -> list[CheckedRequest]:
+        """Everything that may refuse the request, for who wants to know before `outputs`.
+
+        Raises InvalidRequestError and OverloadedError.
+        """
         with errors_name(self.names):
-            return [
+            self._checked = [
                 await self.state.engine.check(
                     prompt,
                     self._params_for(prompt),
@@ -124,6 +143,8 @@ class Generation:
                 )
                 for prompt in self.prompts
             ]
+        await self.state.require_room()
+        return self._checked
 
     def _too_late(self, reason: str | None) -> DeadlineExceededError:
         return DeadlineExceededError(

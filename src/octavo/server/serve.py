@@ -29,10 +29,18 @@ from octavo.engine.build import Engine
 from octavo.engine.loading import loaded
 from octavo.errors import ConfigError
 from octavo.foundation import env
-from octavo.server.app import build_app
+from octavo.server.app import bare_app, build_app
+from octavo.server.batches.service import batches_at_work, open_store
 from octavo.server.chat_format import ChatFormat
+from octavo.server.keys import KeyRing
+from octavo.server.protocol import bounded_protocol
+from octavo.server.quotas import Quotas
+from octavo.server.response_store import ResponseStore
+from octavo.server.sqlite_thread import SqliteThread
 from octavo.server.state import ServerState
 from octavo.server.stats_log import log_statistics
+from octavo.server.tls import Certificates, check_tls, tls_options
+from octavo.server.usage_file import kept_usage
 
 logger = logging.getLogger(__name__)
 Announce = Callable[[Engine, str], None]
@@ -54,12 +62,20 @@ def serve(
     Raises ConfigError when the address cannot be had, and whatever loading the model raises.
     """
     every_s = statistics_interval_s()
+    _silence_uvicorn()
     listener = listen(server_config)
     with contextlib.ExitStack() as ending:
         ending.callback(listener.close)
         if server_config.uds is not None:
             ending.callback(_remove_socket, server_config.uds)
         _run(_Server(engine_config, server_config, listener, announce, report, every_s).run())
+
+
+def _silence_uvicorn() -> None:
+    """Its messages hold texts of exceptions, and a line for each malformed request."""
+    theirs = logging.getLogger("uvicorn")
+    theirs.addHandler(logging.NullHandler())
+    theirs.propagate = False
 
 
 def statistics_interval_s() -> float:
@@ -150,7 +166,8 @@ def url_of(config: ServerConfig, listener: socket.socket) -> str:
         return f"unix:{config.uds}"
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{port}"
+    scheme = "http" if config.ssl_certfile is None else "https"
+    return f"{scheme}://{shown}:{port}"
 
 
 class _Uvicorn(uvicorn.Server):
@@ -177,34 +194,68 @@ class _Server:
         self._listener, self._announce, self._report = listener, announce, report
         self._every_s = every_s
         self._signals: asyncio.Queue[int] = asyncio.Queue()
+        self._batches = contextlib.AsyncExitStack()  # holds them at work
 
     async def run(self) -> None:
         """Open the door, load, serve, drain."""
+        quotas = Quotas()
+        async with (
+            open_store(self._config.batch_store) as database,
+            kept_usage(self._config.api_keys_file, quotas),
+            self._batches,
+        ):
+            await self._run(database, quotas)
+
+    async def _run(self, database: SqliteThread | None, quotas: Quotas) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._signals.put_nowait, number)
-        ChatFormat.of(self._config, None)  # refuses an unknown parser before anything is loaded
+        # What is wrong with the options is said before anything is loaded.
+        ChatFormat.of(self._config, None)
+        check_tls(self._config)
+        keys = KeyRing(self._config)
+        responses = ResponseStore.of(self._config)
+        if self._config.response_store is not None:
+            await responses.open()
         engine = AsyncLLM.start(self._engine_config)
-        state = ServerState(engine, self._engine_config.model.model, self._config)
-        http = _Uvicorn(self._uvicorn_config(state))
+        state = ServerState(engine, self._engine_config.model.model, self._config, keys, responses)
+        state.quotas = quotas
+        uvicorn_config = self._uvicorn_config(state)
+        http = _Uvicorn(uvicorn_config)
+        renewing = self._renew(uvicorn_config, keys)
         serving = asyncio.ensure_future(http.serve(sockets=[self._listener]))
         ending = asyncio.ensure_future(self._wait_for_end(state))
-        loading = asyncio.ensure_future(self._load(state))
+        loading = asyncio.ensure_future(self._load(state, database))
         try:
             await asyncio.wait({ending, loading, serving}, return_when=asyncio.FIRST_COMPLETED)
             if loading.done():
                 loading.result()  # raises what went wrong
                 await self._serve_until(ending, serving, engine)
         finally:
-            loading.cancel()
-            ending.cancel()
+            for future in (loading, ending, renewing):
+                future.cancel()
+            await self._batches.aclose()
             await engine.shutdown(0)
             http.should_exit = True
-            await asyncio.gather(serving, loading, ending, return_exceptions=True)
-            for number in (signal.SIGTERM, signal.SIGINT):
+            await asyncio.gather(serving, loading, ending, renewing, return_exceptions=True)
+            await state.close_responses()
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 asyncio.get_running_loop().remove_signal_handler(number)
 
-    async def _load(self, state: ServerState) -> None:
+    def _renew(self, http: uvicorn.Config, keys: KeyRing) -> asyncio.Future[None]:
+        """SIGHUP reads keys and certificates again. The task looks whether certificates changed."""
+        certificates = Certificates(self._config, http)
+
+        def read_again() -> None:
+            keys.read_again()
+            certificates.load()
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, read_again)
+        return asyncio.ensure_future(certificates.watch())
+
+    async def _load(self, state: ServerState, database: SqliteThread | None) -> None:
         state.set_loaded(await loaded(state.engine, self._report))
+        at_work = batches_at_work(state, bare_app(state), database)
+        await self._batches.enter_async_context(at_work)
         self._announce(state.loaded, url_of(self._config, self._listener))
 
     async def _serve_until(
@@ -226,6 +277,7 @@ class _Server:
         """The first SIGTERM drains; SIGINT or a second SIGTERM ends at once."""
         number = await self._signals.get()
         state.is_draining = True
+        await self._batches.aclose()  # an answer that is cut off must not become a result
         if number == signal.SIGTERM and state.open_answers.count:
             logger.info(
                 "shutting down: %d open answers get %g s; another signal ends them now",
@@ -267,7 +319,8 @@ class _Server:
             root_path=self._config.root_path,
             timeout_graceful_shutdown=2,
             timeout_keep_alive=30,
-            h11_max_incomplete_event_size=64 * 1024,
+            http=bounded_protocol(self._config.max_header_bytes),
+            **tls_options(self._config),
         )
 
 

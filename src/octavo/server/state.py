@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from octavo.chat.template import ChatTemplate
 from octavo.config.server import ServerConfig
@@ -18,10 +18,17 @@ from octavo.engine.async_engine import AsyncLLM
 from octavo.engine.build import Engine
 from octavo.errors import EngineDeadError, InvalidRequestError, ModelNotFoundError, OverloadedError
 from octavo.prompts import TokensPrompt
+from octavo.server.background import BackgroundResponses
 from octavo.server.chat_format import ChatFormat
 from octavo.server.errors import NotReadyError
+from octavo.server.keys import KeyRing
 from octavo.server.metrics import ServerMetrics
+from octavo.server.quotas import Quotas
+from octavo.server.response_store import ResponseStore
 from octavo.text.tokenizer import LONG_TEXT, Tokenizer
+
+if TYPE_CHECKING:
+    from octavo.server.batches.service import BatchService
 
 LONGEST_NAME = 256  # characters of a request's id; every chunk repeats it
 
@@ -54,18 +61,31 @@ class OpenAnswers:
 class ServerState:
     """The engine as the routes see it."""
 
-    def __init__(self, engine: AsyncLLM, model_name: str, config: ServerConfig) -> None:
+    def __init__(
+        self,
+        engine: AsyncLLM,
+        model_name: str,
+        config: ServerConfig,
+        keys: KeyRing | None = None,
+        responses: ResponseStore | None = None,
+    ) -> None:
         self.engine = engine
         self.model_name = model_name
         self.config = config
+        self.keys = keys or KeyRing(config)
+        self.quotas = Quotas()
+        self.batches: BatchService | None = None  # with --batch-store, once it is open
         self.metrics = ServerMetrics(self.names[0])
         self.created = int(time.time())
         self.format = ChatFormat()  # until the model's template is known
         self.is_draining = False
         self.open_answers = OpenAnswers()
+        self.responses = responses or ResponseStore.of(config)
+        self.background = BackgroundResponses(self.responses)
         self._loaded: Engine | None = None
         self._template: ChatTemplate | None = None
         self._num_choices = 0  # admitted and not ended: running or waiting
+        self._ended = asyncio.Event()  # some of them, since it was cleared
 
     @property
     def loaded(self) -> Engine:
@@ -105,6 +125,11 @@ class ServerState:
             self._template.prepare()
         self._loaded = loaded
 
+    async def close_responses(self) -> None:
+        """End what is made in the background, and close the store."""
+        await self.background.close()
+        await self.responses.close()
+
     def require_ready(self) -> None:
         """Refuse while loading, draining or dead. Raises NotReadyError, EngineDeadError."""
         if self.engine.errored:
@@ -142,6 +167,20 @@ class ServerState:
             yield
         finally:
             self._num_choices -= num_choices
+            self._ended.set()
+
+    async def wait_for_row(self) -> None:
+        """Return once a request can run without making another one wait."""
+        while self._num_choices >= self.loaded.config.scheduler.max_num_seqs:
+            self._ended.clear()
+            await self._ended.wait()
+
+    def allowed_priority(self, tenant: str, asked: int) -> int:
+        """The priority of a tenant's request: what was asked for, or the best that its key has."""
+        record = self.keys.record(tenant)
+        if record is None or self.loaded.config.scheduler.scheduling_policy != "priority":
+            return asked
+        return max(asked, record.priority)
 
     def require_model(self, name: str | None) -> str:
         """The name to answer with. Raises ModelNotFoundError."""

@@ -8,7 +8,7 @@ call it outside their loop; it is safe from any thread. `constraint` takes micro
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from threading import Lock
 
 import llguidance
@@ -16,29 +16,35 @@ from llguidance.gbnf_to_lark import GbnfToLarkError, any_to_lark
 
 from octavo.contracts.grammar import ConstraintError, GrammarSpec
 from octavo.errors import InvalidRequestError
+from octavo.structured.automata import Matcher, TokenTable, automata_over
 from octavo.structured.limits import check_size
 from octavo.structured.schema import choice_grammar, object_grammar, schema_grammar
 from octavo.structured.tags import tag_grammar
 
 CACHE_SIZE = 256
 _MAX_ERROR_CHARS = 500  # an error must not send a whole grammar back
-_LIMITS = llguidance.LLParserLimits(max_grammar_size=100_000, verbose_errors=False)
 
 
 class GrammarCompiler:
     """Grammars over the tokens of one model."""
 
-    def __init__(self, tokenizer_json: str, vocab_size: int, eos_token_ids: Sequence[int]) -> None:
-        """`tokenizer_json` is the text of a tokenizer.json; masks cover `vocab_size` tokens.
+    def __init__(
+        self,
+        token_bytes: Sequence[bytes],
+        special_ids: Collection[int],
+        eos_token_ids: Sequence[int],
+        encode: Callable[[str], list[int]],
+    ) -> None:
+        """Masks cover all of `token_bytes`; `encode` gives the ids of a text and nothing around it.
 
-        Takes about 0.2 s for 50,000 tokens.
+        Takes about 0.1 s for 50,000 tokens, in which other threads run.
         """
-        self._tokens = llguidance.LLTokenizer(
-            tokenizer_json, n_vocab=vocab_size, eos_token=list(eos_token_ids)
+        self._automata = automata_over(
+            TokenTable(token_bytes, frozenset(special_ids), tuple(eos_token_ids), encode)
         )
         self._end_bits = sum(1 << token_id for token_id in set(eos_token_ids))
         self._lock = Lock()
-        self._compiled: OrderedDict[GrammarSpec, llguidance.LLMatcher] = OrderedDict()
+        self._compiled: OrderedDict[GrammarSpec, Matcher] = OrderedDict()
 
     @property
     def num_compiled(self) -> int:
@@ -57,7 +63,7 @@ class GrammarCompiler:
         """A fresh constraint, at the beginning of an answer."""
         return GrammarConstraint(self._prototype(spec, "structured_outputs").deep_copy())
 
-    def _prototype(self, spec: GrammarSpec, param: str) -> llguidance.LLMatcher:
+    def _prototype(self, spec: GrammarSpec, param: str) -> Matcher:
         with self._lock:
             known = self._compiled.get(spec)
             if known is not None:
@@ -70,11 +76,9 @@ class GrammarCompiler:
                 self._compiled.popitem(last=False)
         return made
 
-    def _build(self, spec: GrammarSpec, param: str) -> llguidance.LLMatcher:
+    def _build(self, spec: GrammarSpec, param: str) -> Matcher:
         check_size(spec, param)
-        matcher = llguidance.LLMatcher(
-            self._tokens, _grammar_of(spec, param), log_level=0, limits=_LIMITS
-        )
+        matcher = self._automata.matcher(_grammar_of(spec, param))
         if matcher.is_error():
             raise _refusal(matcher.get_error(), param)
         warnings = matcher.get_grammar_warnings()
@@ -91,12 +95,12 @@ class GrammarConstraint:
 
     __slots__ = ("_matcher",)
 
-    def __init__(self, matcher: llguidance.LLMatcher) -> None:
+    def __init__(self, matcher: Matcher) -> None:
         self._matcher = matcher
 
     def mask(self) -> bytes:
         """See `TokenConstraint`."""
-        mask: bytes = self._matcher.compute_bitmask()
+        mask = self._matcher.compute_bitmask()
         if self._matcher.is_error():
             raise ConstraintError(_short(self._matcher.get_error()))
         return mask

@@ -21,8 +21,9 @@ from __future__ import annotations
 import logging
 from codecs import utf_8_decode
 from collections.abc import Sequence
+from typing import Any
 
-import tokenizers
+
 from tokenizers.decoders import DecodeStream
 
 from octavo.text.spelling import Spelling
@@ -125,7 +126,7 @@ class _LibraryStream:
         skip_special_tokens: bool,
         spaces_between_special_tokens: bool,
     ) -> None:
-        self._library: tokenizers.Tokenizer = tokenizer.library
+        self._library: Any = tokenizer.library  # a tokenizers.Tokenizer
         self._size = tokenizer.vocab_size
         self._skip = skip_special_tokens
         self._special = tokenizer.special_ids

@@ -1,8 +1,9 @@
 """A tokenizer from the metadata of a GGUF file.
 
-Owns the meaning of the `tokenizer.ggml.*` keys: byte-level BPE (`gpt2`) and SentencePiece BPE
-(`llama`). A file holds the vocabulary, not a tokenizer: what a tokenizer.json would say besides is
-known by the name of the pre-tokenizer (`pre_tokenizers.py`) or recovered from scores.
+Owns the meaning of the `tokenizer.ggml.*` keys: byte-level BPE (`gpt2`), SentencePiece BPE (`llama`,
+merged by our own code: `sentencepiece.py`) and WordPiece (`bert`). A file holds the vocabulary, not a
+tokenizer: what a tokenizer.json would say besides is known by the name of the pre-tokenizer
+(`pre_tokenizers.py`) or recovered from scores.
 Does not know: where the metadata come from.
 """
 
@@ -11,13 +12,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers
+from tokenizers import (
+    AddedToken,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 
 from octavo.errors import CorruptFileError, UnsupportedModelError
+from octavo.text.library import Library
 from octavo.text.pre_tokenizers import word_rule
+from octavo.text.sentencepiece import Pieces, SentencePieceLibrary, open_pieces
 from octavo.text.spelling import BYTE_TOKEN, SPACE_MARK
 from octavo.text.tokenizer import Frame, Tokenizer
 
@@ -27,6 +38,7 @@ T = TypeVar("T")
 
 KEY = "tokenizer.ggml."
 NUM_BYTE_TOKENS = 256
+WORD_PIECES = "bert"
 # GGUF key of a token's id -> the name chat templates use.
 NAMED_KEYS = {
     "bos_token_id": "bos_token",
@@ -50,6 +62,14 @@ class TokenKind(IntEnum):
     BYTE = 6
 
 
+@runtime_checkable
+class StoredStrings(Protocol):
+    """Metadata that can show a list of strings where it lies."""
+
+    def stored_strings(self, key: str) -> tuple[memoryview, int] | None:
+        """(each string as its length u64 and its bytes, number of strings); None for another value."""
+
+
 def tokenizer_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
     """Build the tokenizer that a GGUF file describes.
 
@@ -64,22 +84,36 @@ class _GgufVocabulary:
 
     def __init__(self, metadata: Mapping[str, object]) -> None:
         self._metadata = metadata
-        self.tokens = _named_tokens(self._list("tokens", str))
-        self.ids = {token: id_ for id_, token in enumerate(self.tokens)}
-        if len(self.ids) != len(self.tokens):
-            twice = next(token for id_, token in enumerate(self.tokens) if self.ids[token] != id_)
-            raise CorruptFileError(f"{KEY}tokens holds {twice!r} twice")
+        self._stored, self._num_tokens = self._stored_tokens()
         kinds = self._list("token_type", int, optional=True)
-        self.kinds: Sequence[int] = kinds or [TokenKind.NORMAL] * len(self.tokens)
+        self.kinds: Sequence[int] = kinds or [TokenKind.NORMAL] * self._num_tokens
         self._check_length("token_type", self.kinds)
         self._ids_by_kind = _grouped(self.kinds)
+
+    @cached_property
+    def tokens(self) -> list[str]:
+        """All tokens by id. Decoded when somebody asks: that takes a moment for a large vocabulary."""
+        tokens = _named_tokens(self._list("tokens", str))
+        if self._metadata.get(KEY + "model") == WORD_PIECES:
+            return [word_piece(token) for token in tokens]
+        return tokens
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """Token -> id."""
+        ids = {token: id_ for id_, token in enumerate(self.tokens)}
+        if len(ids) != len(self.tokens):
+            twice = next(token for id_, token in enumerate(self.tokens) if ids[token] != id_)
+            raise CorruptFileError(f"{KEY}tokens holds {twice!r} twice")
+        return ids
 
     def build(self) -> Tokenizer:
         """The tokenizer."""
         model = self._metadata.get(KEY + "model")
-        builders: dict[object, Callable[[], tuple[tokenizers.Tokenizer, bool]]] = {
+        builders: dict[object, Callable[[], tuple[Library, bool]]] = {
             "gpt2": self._byte_level,
             "llama": self._sentencepiece,
+            WORD_PIECES: self._word_pieces,
         }
         if model not in builders:
             known = ", ".join(sorted(map(str, builders)))
@@ -88,17 +122,17 @@ class _GgufVocabulary:
                 f"Supported: {known}"
             )
         library, adds_bos = builders[model]()
-        self._add_whole_tokens(library)
         named = self._named_token_ids()
         special = set(self._ids_of(TokenKind.CONTROL, TokenKind.UNKNOWN))
+        texts = {name: library.id_to_token(id_) for name, id_ in named.items()}
         return Tokenizer(
             library,
-            named_tokens={name: self.tokens[id_] for name, id_ in named.items()},
+            named_tokens={name: text for name, text in texts.items() if text is not None},
             special_ids=special | set(named.values()),
-            frame=self._frame(named, adds_bos),
+            frame=None if model == WORD_PIECES else self._frame(named, adds_bos),
         )
 
-    def _byte_level(self) -> tuple[tokenizers.Tokenizer, bool]:
+    def _byte_level(self) -> tuple[Library, bool]:
         """Byte-level BPE: merges are in the file, the cutting of words is known by name."""
         name = self._metadata.get(KEY + "pre")
         if not isinstance(name, str):
@@ -113,12 +147,38 @@ class _GgufVocabulary:
             library.normalizer = normalizer
         library.pre_tokenizer = rule.pre_tokenizer()
         library.decoder = decoders.ByteLevel()
+        self._add_whole_tokens(library)
         return library, rule.adds_bos
 
-    def _sentencepiece(self) -> tuple[tokenizers.Tokenizer, bool]:
+    def _sentencepiece(self) -> tuple[Library, bool]:
         """SentencePiece BPE: the file has scores, from which the merges follow."""
         scores = self._list("scores", float)
         self._check_length("scores", scores)
+        adds_space = self._flag("add_space_prefix", default=True)
+        parts = [decoders.Replace(SPACE_MARK, " "), decoders.ByteFallback(), decoders.Fuse()]
+        if adds_space:
+            parts.append(decoders.Strip(" ", 1, 0))
+        decoder = decoders.Sequence(parts)
+        pieces = None if self._phi3_strips() else self._pieces(scores, adds_space)
+        if pieces is None:
+            return self._listed_sentencepiece(scores, adds_space, decoder), True
+        whole = dict.fromkeys(self._ids_of(TokenKind.CONTROL, TokenKind.UNKNOWN), True)
+        whole |= dict.fromkeys(self._ids_of(TokenKind.USER_DEFINED), False)
+        return SentencePieceLibrary(pieces, whole, decoder), True
+
+    def _pieces(self, scores: Sequence[float], adds_space: bool) -> Pieces | None:
+        unknown = self._id("unknown_token_id")
+        try:
+            return open_pieces(
+                self._stored, self.kinds, scores, adds_space=adds_space, unknown=unknown
+            )
+        except ValueError as error:
+            raise CorruptFileError(f"{KEY}tokens: {error}") from error
+
+    def _listed_sentencepiece(
+        self, scores: Sequence[float], adds_space: bool, decoder: decoders.Decoder
+    ) -> tokenizers.Tokenizer:
+        """The same by way of a list of merges, for rules that only the `tokenizers` library has."""
         unknown = self._id("unknown_token_id")
         model = _bpe(
             vocab=self.ids,
@@ -129,16 +189,48 @@ class _GgufVocabulary:
         )
         library = tokenizers.Tokenizer(model)
         space = normalizers.Replace(" ", SPACE_MARK)
-        parts = [decoders.Replace(SPACE_MARK, " "), decoders.ByteFallback(), decoders.Fuse()]
-        if self._flag("add_space_prefix", default=True):
-            # Every stretch of text between special tokens gets the space, as in llama.cpp and in
-            # the tokenizer.json of Llama 2.
-            library.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE_MARK), space])
-            parts.append(decoders.Strip(" ", 1, 0))
-        else:
-            library.normalizer = space
-        library.decoder = decoders.Sequence(parts)
-        return library, True
+        # Every stretch of text between special tokens gets the space, as in llama.cpp and in the
+        # tokenizer.json of Llama 2.
+        first = [normalizers.Prepend(SPACE_MARK)] if adds_space else []
+        library.normalizer = normalizers.Sequence([*first, space])
+        library.decoder = decoder
+        self._add_whole_tokens(library)
+        return library
+
+    def _word_pieces(self) -> tuple[tokenizers.Tokenizer, bool]:
+        """BERT's words and pieces, with special tokens around one text or two.
+
+        The file does not say whether letters are made small: they are unless the vocabulary has
+        large ones.
+        """
+        unknown = self._id("unknown_token_id")
+        name = "[UNK]" if unknown is None else self.tokens[unknown]
+        try:
+            model = models.WordPiece(vocab=self.ids, unk_token=name)
+        except Exception as error:  # the library raises nothing narrower
+            raise CorruptFileError(f"{KEY}tokens make no vocabulary: {error}") from error
+        library = tokenizers.Tokenizer(model)
+        words = [self.tokens[id_] for id_ in self._ids_of(TokenKind.NORMAL)]
+        is_cased = any(word != word.lower() for word in words if not _is_bracketed(word))
+        library.normalizer = normalizers.BertNormalizer(lowercase=not is_cased)
+        library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        library.decoder = decoders.WordPiece()
+        begin, end = self._mark("cls", "bos", "[CLS]"), self._mark("seperator", "eos", "[SEP]")
+        library.post_processor = processors.TemplateProcessing(
+            single=[begin, "$A", end],
+            pair=[begin, "$A", end, "$B:1", f"{end}:1"],
+            special_tokens=[(begin, self.ids[begin]), (end, self.ids[end])],
+        )
+        return library, False
+
+    def _mark(self, key: str, older_key: str, name: str) -> str:
+        """The token that begins or ends a text, under its key, an older one or its usual name."""
+        for id_ in (self._id(f"{key}_token_id"), self._id(f"{older_key}_token_id")):
+            if id_ is not None:
+                return self.tokens[id_]
+        if name not in self.ids:
+            raise CorruptFileError(f"{KEY}{key}_token_id is missing, and so is the token {name}")
+        return name
 
     def _merges_by_score(self, scores: Sequence[float]) -> list[tuple[str, str]]:
         """Each way of putting a token together from two others, best token first.
@@ -213,7 +305,7 @@ class _GgufVocabulary:
     def _id(self, key: str) -> int | None:
         """An id of the vocabulary; one outside of it is none, as in llama.cpp."""
         value = self._metadata.get(KEY + key)
-        if not isinstance(value, int) or not 0 <= value < len(self.tokens):
+        if not isinstance(value, int) or not 0 <= value < self._num_tokens:
             return None
         return value
 
@@ -231,10 +323,34 @@ class _GgufVocabulary:
         return value
 
     def _check_length(self, key: str, values: Sequence[object]) -> None:
-        if len(values) != len(self.tokens):
+        if len(values) != self._num_tokens:
             raise CorruptFileError(
-                f"{KEY}{key} has {len(values)} entries for {len(self.tokens)} tokens"
+                f"{KEY}{key} has {len(values)} entries for {self._num_tokens} tokens"
             )
+
+    def _stored_tokens(self) -> tuple[object, int]:
+        """The tokens as a file stores them, and how many they are."""
+        if isinstance(self._metadata, StoredStrings):
+            stored = self._metadata.stored_strings(KEY + "tokens")
+            if stored is not None:
+                return stored
+        tokens = self._list("tokens", str)
+        raw = [token.encode("utf-8", "surrogatepass") for token in tokens]
+        return b"".join(len(token).to_bytes(8, "little") + token for token in raw), len(raw)
+
+
+def word_piece(token: str) -> str:
+    """BERT's spelling of a token: llama.cpp marks beginnings of words, BERT what follows them."""
+    if _is_bracketed(token):
+        return token
+    if token.startswith(SPACE_MARK):
+        return token.removeprefix(SPACE_MARK)
+    return f"##{token}"
+
+
+def _is_bracketed(token: str) -> bool:
+    """Whether it is a name such as [CLS]."""
+    return len(token) > 2 and token.startswith("[") and token.endswith("]")
 
 
 def _named_tokens(tokens: list[str]) -> list[str]:

@@ -7,13 +7,14 @@ after a text, what a token id stands for. Does not know: files (`tokenizer_files
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import tokenizers
+from typing import Any, cast
 
 from octavo.errors import InvalidRequestError
+from octavo.text.library import Library
 from octavo.text.spelling import SPELLED, Spelling, spelling_of_decoder
 from octavo.text.tokenizer_files import TokenizerFiles, open_library, read_tokenizer_files
 from octavo.text.vocabulary import Vocabulary
@@ -52,7 +53,7 @@ class Tokenizer:
 
     def __init__(
         self,
-        library: tokenizers.Tokenizer,
+        library: Library,
         *,
         named_tokens: Mapping[str, str],
         special_ids: Collection[int],
@@ -84,23 +85,77 @@ class Tokenizer:
         only. Raises InvalidRequestError, naming `param`, for text that no UTF-8 can carry.
         """
         frame = self._frame if add_special_tokens else Frame()
-        adds = frame is None
+        ids: list[int] = self._encoding(text, frame is None, param).ids
+        return ids if frame is None else [*frame.begin, *ids, *frame.end]
+
+    def encode_cut(self, text: str, max_tokens: int, *, param: str = "prompt") -> list[int]:
+        """The same for the beginning of a text that fits, with its special tokens, `max_tokens`."""
+        encoding, frame = self._encoding(text, False, param), self._frame
+        if frame is None:
+            library: Any = self.library
+            encoding.truncate(max(0, max_tokens - library.num_special_tokens_to_add(is_pair=False)))
+            framed: list[int] = library.post_process(encoding).ids
+            return framed
+        room = max(0, max_tokens - len(frame.begin) - len(frame.end))
+        return [*frame.begin, *encoding.ids[:room], *frame.end]
+
+    def encode_pair(
+        self,
+        first: str,
+        second: str,
+        *,
+        max_tokens: int | None = None,
+        param: str = "prompt",
+    ) -> tuple[list[int], int]:
+        """Two texts in one sequence, and the place of the first token that belongs to the second.
+
+        That place is by the segments of the tokenizer's rules, -1 where they have none. Of a pair
+        that is too long the second text is cut first.
+        """
+        head, tail = self._encoding(first, False, param), self._encoding(second, False, param)
+        frame, library = self._frame, cast(Any, self.library)
+        num_special = (
+            library.num_special_tokens_to_add(is_pair=True)
+            if frame is None
+            else len(frame.begin) + len(frame.end)
+        )
+        room = max(0, (sys.maxsize if max_tokens is None else max_tokens) - num_special)
+        num_first = min(len(head.ids), room)
+        num_second = min(len(tail.ids), room - num_first)
+        if frame is not None:
+            return [*frame.begin, *head.ids[:num_first], *tail.ids[:num_second], *frame.end], -1
+        head.truncate(num_first)
+        tail.truncate(num_second)
+        joined = library.post_process(head, tail)
+        segments: list[int] = joined.type_ids
+        return joined.ids, segments.index(1) if 1 in segments else -1
+
+    def beginning(self, text: str, max_tokens: int) -> str:
+        """The beginning of a text that `max_tokens` tokens stand for, special ones aside."""
+        ids = self.encode(text, add_special_tokens=False)
+        if len(ids) <= max_tokens:
+            return text
+        library: Any = self.library
+        if not hasattr(library, "encode_batch"):
+            return self.decode(ids[:max_tokens], skip_special_tokens=False)
+        [encoding] = library.encode_batch([text], add_special_tokens=False)
+        end: int = encoding.offsets[max_tokens - 1][1]
+        return text[:end]
+
+    def _encoding(self, text: str, adds: bool, param: str) -> Any:
         try:
             if len(text) < LONG_TEXT:
-                encoding = self.library.encode(text, add_special_tokens=adds)
-            else:
-                [encoding] = self.library.encode_batch_fast([text], add_special_tokens=adds)
+                return self.library.encode(text, add_special_tokens=adds)
+            [encoding] = self.library.encode_batch_fast([text], add_special_tokens=adds)
         except TypeError as error:  # what the library makes of a lone surrogate
             raise InvalidRequestError(_surrogate_message(text, param), param=param) from error
-        ids: list[int] = encoding.ids
-        return ids if frame is None else [*frame.begin, *ids, *frame.end]
+        return encoding
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
         """Text of a whole sequence. Ids that do not exist (padding of the model) are empty."""
         if self.spelling is Spelling.OTHER:
             known = [id_ for id_ in ids if 0 <= id_ < self.vocab_size]
-            text: str = self.library.decode(known, skip_special_tokens=skip_special_tokens)
-            return text
+            return self._decode_by_library(known, skip_special_tokens=skip_special_tokens)
         if skip_special_tokens:
             special = self.special_ids
             ids = (id_ for id_ in ids if id_ not in special)
@@ -108,6 +163,12 @@ class Tokenizer:
         if self.strips_first_space:
             raw = raw.removeprefix(b" ")
         return raw.decode("utf-8", "replace")
+
+    def _decode_by_library(self, ids: list[int], *, skip_special_tokens: bool) -> str:
+        """For decoders that only the `tokenizers` library knows."""
+        library: Any = self.library
+        text: str = library.decode(ids, skip_special_tokens=skip_special_tokens)
+        return text
 
     def token_of(self, token_id: int) -> str:
         """One token for display, a special one as it is written."""
@@ -119,8 +180,7 @@ class Tokenizer:
 
     def id_of(self, token: str) -> int | None:
         """The id of a token by its text in the vocabulary, None where there is none."""
-        found: int | None = self.library.token_to_id(token)
-        return found
+        return self.library.token_to_id(token)
 
     @property
     def bos_token(self) -> str | None:
@@ -176,7 +236,7 @@ def tokenizer_from_folder(path: Path) -> Tokenizer:
 
 
 def _frame_of_flags(
-    files: TokenizerFiles, library: tokenizers.Tokenizer, named: Mapping[str, str]
+    files: TokenizerFiles, library: Library, named: Mapping[str, str]
 ) -> Frame | None:
     """What add_bos_token and add_eos_token demand; None where tokenizer.json decides."""
     if files.tokenizer_class.removesuffix("Fast") not in FLAG_CLASSES:
@@ -195,31 +255,30 @@ def _frame_of_flags(
 class _ByteReader:
     """Looks up one token in the library and spells it out."""
 
-    def __init__(
-        self, library: tokenizers.Tokenizer, spelling: Spelling, added: Mapping[int, str]
-    ) -> None:
+    def __init__(self, library: Library, spelling: Spelling, added: Mapping[int, str]) -> None:
         self._library = library
         self._spelling = spelling
         self._added = added
 
     def token_bytes(self, token_id: int) -> bytes:
         if self._spelling is Spelling.OTHER:
-            text: str = self._library.decode([token_id], skip_special_tokens=False)
+            library: Any = self._library
+            text: str = library.decode([token_id], skip_special_tokens=False)
             return text.encode()
         # Added tokens of a byte-level vocabulary are written as they are, not in the byte alphabet.
         if self._spelling is Spelling.BYTE_LEVEL and token_id in self._added:
             return self._added[token_id].encode()
-        token: str | None = self._library.id_to_token(token_id)
+        token = self._library.id_to_token(token_id)
         return b"" if token is None else SPELLED[self._spelling](token)
 
 
-def _spelling(library: tokenizers.Tokenizer) -> tuple[Spelling, bool]:
+def _spelling(library: Library) -> tuple[Spelling, bool]:
     if library.decoder is None:
         return Spelling.OTHER, False
     return spelling_of_decoder(library.decoder.__getstate__())
 
 
-def _vocab_size(library: tokenizers.Tokenizer, added: Mapping[int, str]) -> int:
+def _vocab_size(library: Library, added: Mapping[int, str]) -> int:
     """One more than the highest id. Counting tokens is enough unless ids have been left out."""
     size = max(library.get_vocab_size(with_added_tokens=False), max(added, default=-1) + 1)
     if size and library.id_to_token(size - 1) is not None and library.id_to_token(size) is None:

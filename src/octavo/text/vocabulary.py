@@ -24,7 +24,7 @@ class Vocabulary:
     def __init__(
         self, size: int, bytes_of: Callable[[int], bytes], special_ids: Collection[int]
     ) -> None:
-        """`bytes_of` is asked once for each id below `size`."""
+        """`bytes_of` is asked for ids below `size`."""
         self.size = size
         self.special_ids = frozenset(special_ids)
         self._bytes_of = bytes_of
@@ -44,6 +44,11 @@ class Vocabulary:
             self._bytes[token_id] = known
             self._note_text(token_id, known)
         return known
+
+    def bytes_of_all(self, size: int) -> list[bytes]:
+        """Bytes of the first `size` tokens. They are not kept here: few servers need them all."""
+        known = list(map(self._bytes_of, range(min(size, self.size))))
+        return known + [b""] * (size - len(known))
 
     def token_text(self, token_id: int) -> str:
         """A token on its own; U+FFFD stands for bytes that are no whole character."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
-from octavo.config.model_facts import ModelFacts
+from octavo.config.model_facts import ModelFacts, PoolingFacts
 from octavo.text.tokenizer import Tokenizer
 
 
@@ -75,6 +75,8 @@ DERIVED_ENDINGS = (
     ".attn.masked_bias",
     ".attention.bias",
     ".attention.masked_bias",
+    "embeddings.position_ids",
+    "embeddings.token_type_ids",
 )
 
 
@@ -132,3 +134,32 @@ class Checkpoint(Protocol):
 
     def load_tokenizer(self) -> Tokenizer:
         """Build the tokenizer; may take a moment, is done once."""
+
+
+# Parts of a checkpoint that belong to what it was trained for, and not to its vectors.
+_OTHER_HEADS = ("pooler.", "cls.", "lm_head.", "head.", "decoder.", "classifier.", "score.")
+
+
+def understood_as(checkpoint: Checkpoint, facts: ModelFacts) -> Checkpoint:
+    """The same checkpoint, otherwise understood. Every kind of checkpoint is a dataclass.
+
+    Tensors of heads that a model of vectors does not use are left out.
+    """
+    changes: dict[str, Any] = {"facts": facts}
+    needed = _needed_tensors(checkpoint.tensors, facts.pooling)
+    if len(needed) < len(checkpoint.tensors):
+        changes["tensors"] = needed
+    return cast(Checkpoint, replace(cast(Any, checkpoint), **changes))
+
+
+def _needed_tensors(
+    tensors: Mapping[str, TensorView], pooling: PoolingFacts | None
+) -> Mapping[str, TensorView]:
+    if pooling is None:
+        return tensors
+    own = tuple(part for layer in pooling.layers for part in (layer.name, layer.norm) if part)
+    return {
+        name: view
+        for name, view in tensors.items()
+        if not name.startswith(_OTHER_HEADS) or name.rpartition(".")[0] in own
+    }

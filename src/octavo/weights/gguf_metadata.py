@@ -73,6 +73,16 @@ class GgufMetadata(Mapping[str, object]):
         value = self._values.get(key)
         return value.count if isinstance(value, StoredArray) else None
 
+    def stored_strings(self, key: str) -> tuple[memoryview, int] | None:
+        """A list of strings where it lies, each its length (u64) and its bytes, and how many they are.
+
+        None where there is no such list. The bytes stay valid as long as the view is referenced.
+        """
+        value = self._values.get(key)
+        if not isinstance(value, StoredArray) or value.item_type != STRING:
+            return None
+        return value.data, value.count
+
     def index_in(self, key: str, text: str) -> int | None:
         """The first index of `text` in a list of strings, without decoding it."""
         array = self._values.get(key)

@@ -16,6 +16,8 @@ from octavo.weights.arrangement import GATE_UP, Arrangement
 MODEL_PARTS = {
     "token_embd": "model.embed_tokens",
     "position_embd": "model.embed_positions",
+    "token_types": "model.embed_segments",
+    "token_embd_norm": "model.embed_norm",
     "output_norm": "model.norm",
     "output": "lm_head",
 }
@@ -39,6 +41,10 @@ POST_NORM_PARTS = LLAMA_PARTS | {
     "post_ffw_norm": "post_feedforward_layernorm",
 }
 SANDWICH_PARTS = POST_NORM_PARTS | {"ffn_norm": "pre_feedforward_layernorm"}
+SUM_NORM_PARTS = LLAMA_PARTS | {
+    "attn_output_norm": "post_attention_layernorm",
+    "layer_output_norm": "post_feedforward_layernorm",
+}
 FUSED_GATE = {"ffn_up": GATE_UP}
 
 
@@ -58,6 +64,7 @@ class GgufArchitecture:
 _PAIRS = Arrangement(rotary_pairs=True)
 ARCHITECTURES = {
     "arcee": GgufArchitecture("ArceeForCausalLM", has_interleaved_heads=True),
+    "bert": GgufArchitecture("BertModel", SUM_NORM_PARTS, norm="layer"),
     "cohere2": GgufArchitecture("Cohere2ForCausalLM", norm="layer", arrangement=_PAIRS),
     "command-r": GgufArchitecture("CohereForCausalLM", norm="layer", arrangement=_PAIRS),
     "gemma": GgufArchitecture("GemmaForCausalLM"),

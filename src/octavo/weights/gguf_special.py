@@ -10,13 +10,22 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from octavo.config.model_facts import HiddenAct, ModelFacts, RopeFacts
+from octavo.config.model_facts import (
+    HiddenAct,
+    ModelFacts,
+    PoolingFacts,
+    PoolingMethod,
+    RopeFacts,
+)
 from octavo.errors import UnsupportedModelError
 from octavo.weights.facts_check import MAX_ROPE_THETA
 from octavo.weights.fields import Fields
 
 GEMMA2_27B_LAYERS = 46
 GEMMA3_27B_LAYERS = 62
+# `pooling_type` of llama.cpp
+POOLING_CLS = 2
+POOLING: dict[int, PoolingMethod] = {1: "mean", POOLING_CLS: "first", 3: "last"}
 Adjust = Callable[[ModelFacts, Fields], ModelFacts]
 
 
@@ -74,6 +83,27 @@ def _phi3(facts: ModelFacts, keys: Fields) -> ModelFacts:
     """A window of 0 tokens is none."""
     window = keys.integer("attention.sliding_window", 0)
     return replace(facts, sliding_windows=(window,) * facts.num_layers if window else ())
+
+
+def _bert(facts: ModelFacts, keys: Fields) -> ModelFacts:
+    """An encoder (Devlin et al. 2018); how it pools is a number of llama.cpp's."""
+    kind = keys.integer("pooling_type", POOLING_CLS)
+    if kind not in POOLING:
+        raise UnsupportedModelError(
+            f"{keys.where}: pooling of type {kind} is not supported. Supported: mean (1), the "
+            "first token (2), the last one (3)"
+        )
+    everything = Fields(keys.values, keys.where)
+    return replace(
+        facts,
+        hidden_act="gelu",
+        norm_bias=True,
+        is_causal=False,
+        num_segments=everything.integer("tokenizer.ggml.token_type_count", 2, at_least=1),
+        embedding_norm=True,
+        final_norm=False,
+        pooling=PoolingFacts(method=POOLING[kind]),
+    )
 
 
 def _granite(facts: ModelFacts, keys: Fields) -> ModelFacts:
@@ -143,6 +173,7 @@ def _gptneox(facts: ModelFacts, keys: Fields) -> ModelFacts:
 
 ADJUST: dict[str, Adjust] = {
     "arcee": _with_activation("relu2"),
+    "bert": _bert,
     "cohere2": _cohere2,
     "command-r": _command_r,
     "gemma": _gemma,

@@ -14,7 +14,7 @@ from octavo.errors import UnsupportedModelError
 from octavo.weights.checkpoint import WeightType
 from octavo.weights.facts_check import MAX_LAYERS, check_facts
 from octavo.weights.fields import Fields
-from octavo.weights.hf_families import FAMILIES, Family
+from octavo.weights.hf_families import FAMILIES, Family, base_architecture
 from octavo.weights.hf_rope import max_position, rope_facts
 
 ACTIVATIONS: dict[str, HiddenAct] = {
@@ -37,7 +37,8 @@ def facts_from_config(values: Mapping[str, object], where: str) -> ModelFacts:
     CorruptFileError that names a missing or wrong key.
     """
     config = Fields(values, where)
-    architecture = _architecture(config)
+    named = named_architecture(config)
+    architecture = base_architecture(named) or named
     family = FAMILIES[architecture]
     text = text_section(config)
     for section in (config, text):
@@ -63,10 +64,14 @@ def _present(values: Mapping[str, object], text: Fields) -> dict[str, object]:
     return {**shared, **nested}
 
 
-def _architecture(config: Fields) -> str:
+def named_architecture(config: Fields) -> str:
+    """The first architecture of the file that we have, as the file calls it.
+
+    Raises UnsupportedModelError that lists what there is.
+    """
     names = config.texts("architectures")
     for name in names:
-        if name in FAMILIES:
+        if base_architecture(name) is not None:
             return name
     found = ", ".join(names) or f"model_type {config.text('model_type', 'unknown')}"
     message = f"{config.where}: the architecture {found} is not supported"

@@ -7,9 +7,10 @@ in `models/registry.py`, and one in `hf_names.py` if its tensors have other name
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from octavo.config.model_facts import ModelFacts
+from octavo.weights import hf_encoders as encoders
 from octavo.weights import hf_special as own
 from octavo.weights.fields import Fields
 
@@ -83,11 +84,18 @@ _GPT2_NAMES = {
     "norm_eps": "layer_norm_epsilon",
 }
 _GPT2: dict[str, object] = _TIED | {"n_positions": 1024, "layer_norm_epsilon": 1e-5}
+_BERT = Family(
+    _ASSUMED | {"hidden_act": "gelu", "layer_norm_eps": 1e-12},
+    encoders.bert,
+    names=_LAYER_NORM_EPS,
+    learned_positions=True,
+)
 FAMILIES = {
     "ArceeForCausalLM": Family(
         _ASSUMED | {"hidden_act": "relu2", "max_position_embeddings": 4096, "rms_norm_eps": 1e-5},
         own.arcee,
     ),
+    "BertModel": _BERT,
     "Cohere2ForCausalLM": Family(
         _COHERE | {"sliding_window": 4096}, own.cohere2, names=_LAYER_NORM_EPS
     ),
@@ -163,6 +171,17 @@ FAMILIES = {
     ),
     "MistralForCausalLM": Family(
         _WINDOWED | {"num_key_value_heads": 8, "max_position_embeddings": 131072}, own.mistral
+    ),
+    "ModernBertModel": Family(
+        _TIED
+        | {
+            "hidden_activation": "gelu",
+            "max_position_embeddings": 8192,
+            "norm_eps": 1e-5,
+        },
+        encoders.modernbert,
+        theta=160000.0,
+        names={"rope_theta": "global_rope_theta"},
     ),
     "NemotronForCausalLM": Family(
         {
@@ -252,4 +271,24 @@ FAMILIES = {
         own.starcoder2,
         names={"norm_eps": "norm_epsilon"},
     ),
+    "XLMRobertaModel": replace(_BERT, adjust=encoders.roberta),
 }
+# What a name may end with, and what an architecture of the table is called instead.
+_HEADS = ("ForSequenceClassification", "ForMaskedLM", "Model")
+_TABLE_ENDINGS = ("Model", "ForCausalLM", "LMHeadModel")
+_SAME = {"Roberta": "XLMRoberta", "Gemma3Text": "Gemma3"}
+
+
+def base_architecture(name: str) -> str | None:
+    """The architecture of the table that `name` is, with whatever head; None if there is none."""
+    if name in FAMILIES:
+        return name
+    for head in _HEADS:
+        if not name.endswith(head):
+            continue
+        stem = name.removesuffix(head)
+        for ending in _TABLE_ENDINGS:
+            base = _SAME.get(stem, stem) + ending
+            if base in FAMILIES:
+                return base
+    return None

@@ -16,7 +16,8 @@ from octavo.text.tokenizer import Tokenizer, tokenizer_from_folder
 from octavo.weights.arrangement import arranged
 from octavo.weights.checkpoint import TensorView
 from octavo.weights.facts_check import known_token_ids
-from octavo.weights.hf_config import facts_from_config, text_section
+from octavo.weights.fields import Fields
+from octavo.weights.hf_config import facts_from_config, named_architecture, text_section
 from octavo.weights.hf_generation import (
     bos_token_ids,
     chat_template,
@@ -24,8 +25,10 @@ from octavo.weights.hf_generation import (
     generation_defaults,
 )
 from octavo.weights.hf_names import layout_of, renamed
+from octavo.weights.hf_pooling import dense_files, with_pooling
 from octavo.weights.json_file import read_fields
 from octavo.weights.safetensors_file import read_safetensors
+from octavo.weights.word_classifier import score_matrix
 
 CONFIG = "config.json"
 SINGLE = "model.safetensors"
@@ -59,14 +62,22 @@ class HfCheckpoint:
         return tokenizer_from_folder(self.folder)
 
 
-def open_folder(folder: Path, *, name: str | None = None) -> HfCheckpoint:
+def open_folder(
+    folder: Path, *, name: str | None = None, overrides: Mapping[str, object] | None = None
+) -> HfCheckpoint:
     """Read the small files, then map the weights; config.json decides before any weight is touched.
+
+    `overrides` replace keys of config.json.
 
     Raises CorruptFileError, UnsupportedModelError, or ModelFileError when a file is missing.
     """
-    facts = _facts(folder)
+    config = read_fields(folder / CONFIG)
+    config.values = {**config.values, **(overrides or {})}
+    facts = _facts(folder, config)
     layout = layout_of(facts.architecture)
     tensors = renamed(_decoder_only(_tensors(folder)), layout)
+    tensors |= score_matrix(tensors, folder, config)
+    tensors |= _dense_tensors(folder, facts)
     return HfCheckpoint(
         name=name or folder.resolve().name,
         facts=facts,
@@ -96,14 +107,14 @@ def weight_files(folder: Path) -> list[Path]:
     raise ModelFileError(f"{folder} has neither {SINGLE} nor {INDEX}.{hint}")
 
 
-def _facts(folder: Path) -> ModelFacts:
-    config = read_fields(folder / CONFIG)
+def _facts(folder: Path, config: Fields) -> ModelFacts:
     facts = facts_from_config(config.values, config.where)
     sections = [config, text_section(config)]
     eos = known_token_ids(
         eos_token_ids(folder, sections), facts.vocab_size, str(folder), "the EOS id"
     )
     bos = known_token_ids(bos_token_ids(sections), facts.vocab_size, str(folder), "the BOS id")
+    facts = with_pooling(facts, folder, config, named_architecture(config))
     return replace(
         facts,
         eos_token_ids=eos,
@@ -118,6 +129,15 @@ def _tensors(folder: Path) -> dict[str, TensorView]:
     tensors = {name: view for views in by_file.values() for name, view in views.items()}
     if (folder / INDEX).is_file():
         _check_index(_weight_map(folder), by_file)
+    return tensors
+
+
+def _dense_tensors(folder: Path, facts: ModelFacts) -> dict[str, TensorView]:
+    """Small layers that sentence-transformers keeps in folders of their own."""
+    tensors: dict[str, TensorView] = {}
+    for prefix, path in dense_files(folder).items() if facts.pooling is not None else ():
+        for name, view in read_safetensors(path).items():
+            tensors[prefix + name] = replace(view, name=prefix + name)
     return tensors
 
 

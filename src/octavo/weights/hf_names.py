@@ -49,8 +49,32 @@ _GPT2 = HfLayout(
     layer_parts=_GPT2_PARTS,
     arrangement=Arrangement(transposed=tuple(p for p in _GPT2_PARTS.values() if "proj" in p)),
 )
+# Endings of norms in files that were made of TensorFlow's.
+_OLD_ENDINGS = {"gamma": "weight", "beta": "bias"}
+_BERT = HfLayout(
+    prefixes=("bert.", "roberta."),
+    layers="encoder.layer",
+    model_parts={
+        "embeddings.word_embeddings": "model.embed_tokens",
+        "embeddings.position_embeddings": "model.embed_positions",
+        "embeddings.token_type_embeddings": "model.embed_segments",
+        "embeddings.LayerNorm": "model.embed_norm",
+        "pooler.dense": "pooler.dense",
+    },
+    layer_parts={
+        "attention.self.query": "self_attn.q_proj",
+        "attention.self.key": "self_attn.k_proj",
+        "attention.self.value": "self_attn.v_proj",
+        "attention.output.dense": "self_attn.o_proj",
+        "attention.output.LayerNorm": "post_attention_layernorm",
+        "intermediate.dense": "mlp.up_proj",
+        "output.dense": "mlp.down_proj",
+        "output.LayerNorm": "post_feedforward_layernorm",
+    },
+)
 _PAIRS = HfLayout(arrangement=Arrangement(rotary_pairs=True))
 _LAYOUTS = {
+    "BertModel": _BERT,
     "Cohere2ForCausalLM": _PAIRS,
     "CohereForCausalLM": _PAIRS,
     "Ernie4_5ForCausalLM": _PAIRS,
@@ -98,6 +122,23 @@ _LAYOUTS = {
     ),
     "GlmForCausalLM": _PAIRS,
     "HeliumForCausalLM": _PAIRS,
+    "ModernBertModel": HfLayout(
+        prefixes=("model.",),
+        layers="layers",
+        model_parts={
+            "embeddings.tok_embeddings": "model.embed_tokens",
+            "embeddings.norm": "model.embed_norm",
+            "final_norm": "model.norm",
+        },
+        layer_parts={
+            "attn_norm": "input_layernorm",
+            "attn.Wqkv": "self_attn.qkv_proj",
+            "attn.Wo": "self_attn.o_proj",
+            "mlp_norm": "post_attention_layernorm",
+            "mlp.Wi": "mlp.gate_up_proj",
+            "mlp.Wo": "mlp.down_proj",
+        },
+    ),
     "OPTForCausalLM": HfLayout(
         prefixes=("model.decoder.", "decoder."),
         layers="layers",
@@ -129,6 +170,7 @@ _LAYOUTS = {
     "Starcoder2ForCausalLM": HfLayout(
         layer_parts={"mlp.c_fc": "mlp.up_proj", "mlp.c_proj": "mlp.down_proj"}
     ),
+    "XLMRobertaModel": replace(_BERT, arrangement=Arrangement(skipped_positions=2)),
 }
 
 
@@ -143,8 +185,10 @@ def renamed(tensors: Mapping[str, TensorView], layout: HfLayout) -> dict[str, Te
     Raises CorruptFileError when two tensors would have one name.
     """
     result: dict[str, TensorView] = {}
+    is_bare = not layout.layer_parts and not any(name.startswith("model.") for name in tensors)
     for name, view in tensors.items():
-        ours = _our_name(name, layout)
+        is_part = is_bare and name.startswith(("layers.", "embed_tokens.", "norm."))
+        ours = f"model.{name}" if is_part else _our_name(name, layout)
         if ours in result:
             raise CorruptFileError(f"{name} and another tensor would both be {ours}")
         result[ours] = view if ours == name else replace(view, name=ours)
@@ -153,6 +197,7 @@ def renamed(tensors: Mapping[str, TensorView], layout: HfLayout) -> dict[str, Te
 
 def _our_name(name: str, layout: HfLayout) -> str:
     stem, _, ending = name.rpartition(".")
+    ending = _OLD_ENDINGS.get(ending, ending)
     if ending not in ("weight", "bias"):
         return name
     prefix = next((prefix for prefix in layout.prefixes if stem.startswith(prefix)), "")

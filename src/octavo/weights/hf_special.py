@@ -78,7 +78,8 @@ def _qwen_windows(facts: ModelFacts, keys: Fields) -> tuple[int, ...]:
 
 def gemma(facts: ModelFacts, keys: Fields) -> ModelFacts:
     """Gemma Team 2024: scaled embeddings, norm weights around one. "gelu" means its tanh form."""
-    _refuse(keys, "use_bidirectional_attention")
+    if not facts.architecture.startswith("Gemma3"):
+        _refuse(keys, "use_bidirectional_attention")
     return replace(
         facts,
         hidden_act="gelu_tanh" if facts.hidden_act == "gelu" else facts.hidden_act,
@@ -100,13 +101,18 @@ def gemma2(facts: ModelFacts, keys: Fields) -> ModelFacts:
 
 def gemma3(facts: ModelFacts, keys: Fields) -> ModelFacts:
     """Gemma Team 2025: windows in five of six layers with frequencies of their own, q/k norms."""
+    sees_both_sides = keys.flag("use_bidirectional_attention", False)
     period = keys.integer("sliding_window_pattern", 6, at_least=1)
     return replace(
         gemma2(facts, keys),
         # The context is given after scaling, other than for older models.
         max_position=keys.integer("max_position_embeddings"),
         qk_norm=True,
-        sliding_windows=_windows(keys, _periodic(facts, period)),
+        is_causal=not sees_both_sides,  # EmbeddingGemma, whose window is split between them
+        sliding_windows=tuple(
+            window // 2 + 1 if sees_both_sides and window else window
+            for window in _windows(keys, _periodic(facts, period))
+        ),
         local_rope=local_rope_facts(keys, facts.head_dim, 10000.0),
     )
 

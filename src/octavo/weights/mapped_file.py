@@ -1,6 +1,6 @@
 """A file as bytes in memory, read by the kernel when they are touched.
 
-Owns opening and mapping. Does not know what the bytes mean.
+Owns opening, mapping and letting go. Does not know what the bytes mean.
 """
 
 from __future__ import annotations
@@ -28,3 +28,12 @@ def map_file(path: Path) -> memoryview:
     except ValueError as error:  # what mmap says of an empty file
         raise CorruptFileError(f"{path} is empty") from error
     return memoryview(mapping)
+
+
+def let_go(view: memoryview) -> None:
+    """Take the file behind `view` out of this process's memory. What is touched again is read again.
+
+    Bytes that lie in no file stay.
+    """
+    if isinstance(view.obj, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        view.obj.madvise(mmap.MADV_DONTNEED)

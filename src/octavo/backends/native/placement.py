@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from octavo._native import Rows, View
 from octavo.backends.native.operations import (
     IN_PLACE,
+    TAKES,
     Add,
     Attend,
     Buffer,
@@ -23,7 +24,6 @@ from octavo.backends.native.operations import (
     Product,
     ProductInt8,
     Recording,
-    TakeWanted,
     Value,
     whole,
 )
@@ -160,7 +160,7 @@ def _reads(recording: Recording) -> dict[Value, list[tuple[int, Buffer]]]:
         for buffer in operation.inputs:
             # Operations over wanted rows run once for each slice, so what they take from the rows
             # of tokens must last until the end.
-            repeats = isinstance(operation.kind, TakeWanted)
+            repeats = isinstance(operation.kind, TAKES)
             reads.setdefault(buffer.value, []).append((end if repeats else index, buffer))
     reads.setdefault(recording.result.value, []).append((end, recording.result))
     return reads
@@ -284,7 +284,7 @@ def _accesses(
     if isinstance(operation.kind, Attend):
         _, k, v = sources
         return [_Access(k, True, False), _Access(v, True, False)], [_Access(output, False, True)]
-    reads_own = not isinstance(operation.kind, Product | ProductInt8 | TakeWanted)
+    reads_own = not isinstance(operation.kind, (Product, ProductInt8, *TAKES))
     writes_own = not isinstance(operation.kind, Product | ProductInt8)
     accesses = [_Access(source, reads_own, False) for source in sources]
     accesses.append(_Access(output, writes_own, True))

@@ -13,6 +13,7 @@ from octavo.backends.native.operations import (
     Attend,
     Embed,
     EmbedPositions,
+    EmbedSegments,
     Gate,
     Kind,
     LayerNorm,
@@ -23,6 +24,7 @@ from octavo.backends.native.operations import (
     Rotate,
     Scale,
     SoftCap,
+    TakeMeans,
     TakeWanted,
     whole,
 )
@@ -45,17 +47,14 @@ def build_program(placement: Placement, weights: Weights) -> Program:
 
 
 def attention_layers(placement: Placement) -> list[AttentionSpec]:
-    """The attention layers by their index."""
-    specs = sorted(
-        (
-            operation.kind.spec
-            for operation in placement.recording.operations
-            if isinstance(operation.kind, Attend)
-        ),
-        key=lambda spec: spec.layer,
-    )
-    assert [spec.layer for spec in specs] == list(range(len(specs))), "layers must be 0, 1, 2, ..."
-    return specs
+    """The attention layers by their index; of those that share one the last."""
+    specs = {
+        operation.kind.spec.layer: operation.kind.spec
+        for operation in placement.recording.operations
+        if isinstance(operation.kind, Attend)
+    }
+    assert sorted(specs) == list(range(len(specs))), "layers must be 0, 1, 2, ..."
+    return [specs[layer] for layer in sorted(specs)]
 
 
 class _Appender:
@@ -67,7 +66,7 @@ class _Appender:
     def append(self, kind: Kind, inputs: list[View], output: View) -> None:
         program, rows, barrier = self._program, self._rows, self._barrier
         match kind:
-            case Embed() | EmbedPositions() | Angles():
+            case Embed() | EmbedPositions() | EmbedSegments() | Angles():
                 self._append_source(kind, output)
             case Product() | Quantise() | ProductInt8():
                 self._append_product(kind, inputs, output)
@@ -91,17 +90,21 @@ class _Appender:
                 program.scale(rows, barrier, factor, inputs[0], output)
             case SoftCap(cap):
                 program.soft_cap(rows, barrier, cap, inputs[0], output)
-            case TakeWanted():
+            case TakeWanted() | TakeMeans():
                 program.wanted_rows(rows, barrier, inputs[0], output)
 
-    def _append_source(self, kind: Embed | EmbedPositions | Angles, output: View) -> None:
-        """What a token's id or position gives, without inputs."""
+    def _append_source(
+        self, kind: Embed | EmbedPositions | EmbedSegments | Angles, output: View
+    ) -> None:
+        """What a token's id, position or segment gives, without inputs."""
         program, rows, barrier = self._program, self._rows, self._barrier
         match kind:
             case Embed(matrix, scale):
                 program.embed(rows, barrier, matrix, scale, output)
             case EmbedPositions(matrix):
                 program.embed_positions(rows, barrier, matrix, output)
+            case EmbedSegments(matrix):
+                program.embed_segments(rows, barrier, matrix, output)
             case Angles(table):
                 factor = table.attention_factor
                 program.rope_table(rows, barrier, table.inv_freq, factor, output)
@@ -131,6 +134,7 @@ class _Appender:
             scale=spec.scale,
             window=spec.window or 0,
             soft_cap=spec.soft_cap or 0.0,
+            is_causal=spec.is_causal,
             q=q,
             k=k,
             v=v,

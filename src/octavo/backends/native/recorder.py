@@ -16,6 +16,7 @@ from octavo.backends.native.operations import (
     Buffer,
     Embed,
     EmbedPositions,
+    EmbedSegments,
     Gate,
     Kind,
     LayerNorm,
@@ -26,6 +27,7 @@ from octavo.backends.native.operations import (
     Rotate,
     Scale,
     SoftCap,
+    TakeMeans,
     TakeWanted,
     Value,
     whole,
@@ -41,6 +43,7 @@ _ACTIVATIONS = {
     "gelu": NativeActivation.GELU,
     "relu": NativeActivation.RELU,
     "relu2": NativeActivation.SQUARED_RELU,
+    "tanh": NativeActivation.TANH,
 }
 
 
@@ -71,6 +74,10 @@ class Recorder:
     def embed_positions(self, table: Embedding) -> Buffer:
         """See `ops.ops.Ops`."""
         return self._append(EmbedPositions(_id(table)), (), Rows.TOKENS, table.hidden_size)
+
+    def embed_segments(self, table: Embedding) -> Buffer:
+        """See `ops.ops.Ops`."""
+        return self._append(EmbedSegments(_id(table)), (), Rows.TOKENS, table.hidden_size)
 
     def linear(self, x: Buffer, weight: Linear) -> Buffer:
         """See `ops.ops.Ops`."""
@@ -139,6 +146,11 @@ class Recorder:
         """See `ops.ops.Ops`."""
         assert x.value.rows is Rows.TOKENS, x
         return self._append(TakeWanted(), (x,), Rows.WANTED, x.width)
+
+    def mean_rows(self, x: Buffer) -> Buffer:
+        """See `ops.ops.Ops`."""
+        assert x.value.rows is Rows.TOKENS, x
+        return self._append(TakeMeans(), (x,), Rows.WANTED, x.width)
 
     def logits(
         self, x: Buffer, head: Linear, *, scale: float = 1.0, soft_cap: float | None = None

@@ -6,15 +6,21 @@ C++. Asking twice for the same thing gives the same handle, so a model may be bu
 
 from __future__ import annotations
 
+import math
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from octavo import _native
 from octavo.backends.native.float_values import FLOAT_TYPES, float_values
 from octavo.errors import CorruptFileError, UnsupportedModelError
 from octavo.ops.weights import Embedding, Linear, Vector, VectorEnding
-from octavo.weights.checkpoint import DERIVED_ENDINGS, TensorView, WeightType
+from octavo.weights.checkpoint import TensorView, WeightType
+from octavo.weights.inventory import Inventory
+from octavo.weights.mapped_file import let_go
+
+PANEL_ROWS = 8
+PIECE_BYTES = 8 << 20  # of a tensor that are packed at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +42,8 @@ class NativeWeights:
         self, tensors: Mapping[str, TensorView], float_type: WeightType | None = None
     ) -> None:
         self.native = _native.Weights()
-        self._tensors = tensors
+        self._inventory = Inventory(tensors)
         self._float_type = float_type
-        self._used: set[str] = set()
         self._ids: dict[tuple[object, ...], int] = {}
         self._fills: list[_Fill] = []
         self._biases: list[tuple[int, list[TensorView]]] = []
@@ -66,7 +71,8 @@ class NativeWeights:
         """See `ops.weights.Weights`."""
         key = ("vector", name, ending, size, offset)
         if key not in self._ids:
-            values = float_values(self._find(f"{name}.{ending}", (size,)))
+            view = self._inventory.find(f"{name}.{ending}", (size,))
+            values = array("f", bytes(4 * size)) if view is None else _finite_values(view)
             if offset:
                 values = array("f", [value + offset for value in values])
             self._ids[key] = self.native.add_vector(values)
@@ -86,37 +92,45 @@ class NativeWeights:
             if not types.issubset(FLOAT_TYPES)
         }
 
-    @property
-    def unused_names(self) -> list[str]:
-        """Tensors of the checkpoint that nobody asked for and that do not follow from the rest."""
-        return [
-            name
-            for name in self._tensors
-            if name not in self._used and not name.endswith(DERIVED_ENDINGS)
-        ]
+    def verify(self) -> None:
+        """Raises CorruptFileError that lists tensors that are missing or left over."""
+        self._inventory.verify()
 
     def load(self, threads: _native.ThreadPool, report: Callable[[float], None]) -> None:
-        """Read and pack everything, once; `report` is told the share done."""
+        """Read and pack everything, once; `report` is told the share done.
+
+        Pages of the file are let go of as soon as they are packed, so that memory never holds much
+        more than the packed weights. Raises CorruptFileError for numbers that are not finite.
+        """
         self.native.allocate()
         total = sum(fill.view.data.nbytes for fill in self._fills)
         done = 0
         for fill in self._fills:
-            view = fill.view
-            self.native.fill(
-                threads,
-                fill.matrix,
-                fill.source,
-                view.type,
-                view.rows_in_order(),
-                view.interleaved_heads,
-            )
-            done += view.data.nbytes
+            self._pack(fill, threads)
+            done += fill.view.data.nbytes
             report(done / total)
         for matrix, views in self._biases:
             values = array("f")
             for view in views:
-                values.extend(float_values(view))
+                values.extend(_finite_values(view))
             self.native.set_bias(matrix, values)
+
+    def _pack(self, fill: _Fill, threads: _native.ThreadPool) -> None:
+        view = fill.view
+        for first_row, rows in _pieces(view):
+            try:
+                self.native.fill(
+                    threads,
+                    fill.matrix,
+                    fill.source,
+                    view.type,
+                    rows,
+                    view.interleaved_heads,
+                    first_row,
+                )
+            except ValueError as error:
+                raise CorruptFileError(f"tensor {view.name} cannot be used: {error}") from error
+            let_go(view.data)
 
     def _matrix(
         self, names: tuple[str, ...], rows: tuple[int, ...], cols: int, *, bias: bool = False
@@ -124,17 +138,19 @@ class NativeWeights:
         key = ("matrix", names, rows, cols, bias)
         if key in self._ids:
             return self._ids[key]
-        views = [
-            self._find(f"{name}.weight", (part_rows, cols))
-            for name, part_rows in zip(names, rows, strict=True)
+        named_rows = list(zip(names, rows, strict=True))
+        find = self._inventory.find
+        views = [find(f"{name}.weight", (num_rows, cols)) for name, num_rows in named_rows]
+        # What is missing takes a place all the same, so that everything that is missing gets known.
+        types = [WeightType.F32 if view is None else self._type_in_memory(view) for view in views]
+        matrix = self.native.add_matrix(cols, list(zip(types, rows, strict=True)))
+        self._part_types[matrix] = set(types)
+        self._fills += [
+            _Fill(matrix, source, view) for source, view in enumerate(views) if view is not None
         ]
-        sources = [(self._type_in_memory(view), view.shape[0]) for view in views]
-        matrix = self.native.add_matrix(cols, sources)
-        self._part_types[matrix] = {type for type, _ in sources}
-        self._fills += [_Fill(matrix, source, view) for source, view in enumerate(views)]
         if bias:
-            shapes = zip(names, rows, strict=True)
-            self._biases.append((matrix, [self._find(f"{n}.bias", (r,)) for n, r in shapes]))
+            found = [find(f"{name}.bias", (num_rows,)) for name, num_rows in named_rows]
+            self._biases.append((matrix, [view for view in found if view is not None]))
         self._ids[key] = matrix
         return matrix
 
@@ -148,14 +164,22 @@ class NativeWeights:
             )
         return view.type
 
-    def _find(self, name: str, shape: tuple[int, ...]) -> TensorView:
-        """The tensor `name`, marked as used."""
-        view = self._tensors.get(name)
-        if view is None:
-            raise CorruptFileError(f"the model file has no tensor {name}")
-        if tuple(view.shape) != shape:
-            raise CorruptFileError(
-                f"tensor {name} has shape {list(view.shape)}, the model needs {list(shape)}"
-            )
-        self._used.add(name)
-        return view
+
+def _pieces(view: TensorView) -> Iterator[tuple[int, memoryview]]:
+    """(first row, rows from there on) of a tensor, whole panels of a few megabytes each."""
+    data = view.rows_in_order()
+    if view.interleaved_heads or len(view.shape) != 2:
+        yield 0, data
+        return
+    num_rows, row_bytes = view.shape[0], view.row_bytes
+    step = max(PIECE_BYTES // row_bytes // PANEL_ROWS, 1) * PANEL_ROWS
+    for first in range(0, num_rows, step):
+        yield first, data[first * row_bytes : (first + step) * row_bytes]
+
+
+def _finite_values(view: TensorView) -> array[float]:
+    """The elements of a vector. Raises CorruptFileError where one is no finite number."""
+    values = float_values(view)
+    if not all(map(math.isfinite, values)):
+        raise CorruptFileError(f"tensor {view.name} holds a number that is not finite")
+    return values

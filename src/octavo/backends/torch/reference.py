@@ -52,7 +52,10 @@ class TorchOps:
         self._group_rows = group_rows or (batch.rows,)
         self._token_ids = torch.tensor(batch.token_ids, device=device)
         self._positions = torch.tensor(batch.positions, device=device)
+        segments = batch.segments or (0,) * len(batch.token_ids)
+        self._segments = torch.tensor(segments, dtype=torch.long, device=device)
         self._wanted = torch.tensor(batch.wanted, dtype=torch.long, device=device)
+        self._wanted_first = batch.wanted_first or batch.wanted
 
     def embed(self, table: Embedding, *, scale: float = 1.0) -> Tensor:
         """See `ops.ops.Ops`."""
@@ -61,6 +64,10 @@ class TorchOps:
     def embed_positions(self, table: Embedding) -> Tensor:
         """See `ops.ops.Ops`."""
         return self._tensor(table.handle)[self._positions]
+
+    def embed_segments(self, table: Embedding) -> Tensor:
+        """See `ops.ops.Ops`."""
+        return self._tensor(table.handle)[self._segments]
 
     def linear(self, x: Tensor, weight: Linear) -> Tensor:
         """See `ops.ops.Ops`."""
@@ -142,7 +149,8 @@ class TorchOps:
     def _attend(self, q: Tensor, row: BatchRow, spec: AttentionSpec) -> Tensor:
         """Attention of one sequence; q and result: [num_tokens, num_heads, head_dim]."""
         end = row.context_len + row.num_tokens
-        first = 0 if spec.window is None else max(0, row.context_len + 1 - spec.window)
+        looks_back = spec.is_causal and spec.window is not None
+        first = max(0, row.context_len + 1 - (spec.window or 0)) if looks_back else 0
         keys, values = self._cache.read(spec.layer, row, first, end)
         # [num_tokens, num_kv_heads, heads of the group, head_dim]: head h reads KV head h // group
         grouped = q.reshape(len(q), spec.num_kv_heads, -1, spec.head_dim)
@@ -151,9 +159,10 @@ class TorchOps:
             scores = spec.soft_cap * torch.tanh(scores / spec.soft_cap)
         query_places = torch.arange(row.context_len, end, device=q.device)[:, None]
         key_places = torch.arange(first, end, device=q.device)[None, :]
-        hidden = key_places > query_places
+        ahead = key_places - query_places
+        hidden = ahead > 0 if spec.is_causal else torch.zeros_like(ahead, dtype=torch.bool)
         if spec.window is not None:
-            hidden |= key_places <= query_places - spec.window
+            hidden |= ahead.abs() >= spec.window
         weights = scores.masked_fill(hidden, float("-inf")).softmax(dim=-1)
         return torch.einsum("hgqk,khd->qhgd", weights, values).flatten(1, 2)
 
@@ -175,6 +184,8 @@ class TorchOps:
                 return functional.relu(x)
             case "relu2":
                 return functional.relu(x).square()
+            case "tanh":
+                return torch.tanh(x)
 
     def add(self, a: Tensor, b: Tensor) -> Tensor:
         """See `ops.ops.Ops`."""
@@ -187,6 +198,12 @@ class TorchOps:
     def wanted_rows(self, x: Tensor) -> Tensor:
         """See `ops.ops.Ops`."""
         return x[self._wanted]
+
+    def mean_rows(self, x: Tensor) -> Tensor:
+        """See `ops.ops.Ops`."""
+        spans = zip(self._wanted_first, self._wanted.tolist(), strict=True)
+        means = [x[first : last + 1].mean(dim=0) for first, last in spans]
+        return torch.stack(means) if means else x[:0]
 
     def logits(
         self, x: Tensor, head: Linear, *, scale: float = 1.0, soft_cap: float | None = None

@@ -6,7 +6,6 @@ are drawn by the same native sampler that the CPU back end uses, so a draw has o
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,17 +21,22 @@ from octavo.backends.torch.weights import Stack, TorchWeights
 from octavo.config.engine import EngineConfig
 from octavo.contracts.kv_plan import MemoryNeeds, MemoryPlan
 from octavo.contracts.progress import ReportProgress
-from octavo.contracts.step import NewRow, SamplingSpec, StepPlan, StepResult, TokenLogprobs
+from octavo.contracts.step import (
+    NewRow,
+    PoolingMethod,
+    SamplingSpec,
+    StepPlan,
+    StepResult,
+    TokenLogprobs,
+)
 from octavo.errors import ConfigError
 from octavo.models.base import CausalLM
 from octavo.models.kv_fingerprint import kv_fingerprint
 from octavo.models.kv_groups import kv_groups
 from octavo.models.registry import model_class
 from octavo.ops.batch import BatchRow, StepBatch
-from octavo.ops.kv_types import KV_TYPES
+from octavo.ops.kv_types import kv_type
 from octavo.weights.checkpoint import Checkpoint
-
-logger = logging.getLogger(__name__)
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -48,6 +52,8 @@ class _Row:
     spec: SamplingSpec
     sampler: _native.RowSampler
     twin_row: int  # whose logits it takes in its first step, or -1
+    pooling: PoolingMethod | None
+    second_segment: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,7 @@ class _Wanted:
     position: int
     token: int  # index into the step's tokens
     draws: bool  # draw the next token; else score the known one
+    first_token: int = -1  # of a row that is pooled: the first token that this stands for
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +85,13 @@ class TorchRunner:
         self._config = config
         self._facts = checkpoint.facts
         self._device = torch.device(device)
-        self._kv_type = KV_TYPES[config.cache.kv_cache_dtype]
+        self._kv_type = kv_type(config.cache.kv_cache_dtype, is_causal=self._facts.is_causal)
         self._int8 = config.model.activation_dtype == "int8"
         self._weights = TorchWeights(
             checkpoint.tensors, _DTYPES.get(config.model.dtype), int8_activations=self._int8
         )
         self._make_model(self._facts.max_position)  # to learn which tensors it needs
+        self._weights.verify()
         if self._int8 and not self._weights.has_quantised_matrices:
             raise ConfigError(
                 "--activation-dtype int8 needs quantised weights, and this model has none; "
@@ -91,8 +99,11 @@ class TorchRunner:
             )
         self._kernels = _native.find_kernels("")
         facts = self._facts
-        windows = [facts.window_of(layer) or 0 for layer in range(facts.num_layers)]
-        shapes = [(facts.num_kv_heads, facts.head_dim)] * facts.num_layers
+        # Layers that are not causal share the storage of one: see ops.AttentionSpec.
+        windows = (
+            [facts.window_of(i) or 0 for i in range(facts.num_layers)] if facts.is_causal else [0]
+        )
+        shapes = [(facts.num_kv_heads, facts.head_dim)] * len(windows)
         self._kv_groups = kv_groups(windows, shapes, self._longest)
         if config.cache.swap_dir is not None:
             raise ConfigError(
@@ -144,9 +155,6 @@ class TorchRunner:
             groups=self._kv_groups,
             arithmetic=f"torch {torch.__version__} {self._device} {self._config.model.dtype}",
         )
-        unused = self._weights.unused_names
-        if unused:
-            logger.info("%d tensors of the model file are not used: %s", len(unused), unused[:8])
 
     def run(self, plan: StepPlan) -> StepResult:
         """See `Runner`."""
@@ -257,6 +265,8 @@ class TorchRunner:
             twin_row=entry.twin_row,
             spec=entry.sampling,
             sampler=sampler,
+            pooling=entry.pooling,
+            second_segment=entry.second_segment,
         )
 
     def _wanted(self, plan: StepPlan) -> Iterator[_Wanted]:
@@ -274,7 +284,13 @@ class TorchRunner:
                 yield _Wanted(row_id, len(row.token_ids) - 1, token, draws=True)
                 continue
             first, end = row.num_computed, row.num_computed + num_tokens
-            assert samples == (end == len(row.token_ids)), (row_id, end, len(row.token_ids))
+            is_complete = end == len(row.token_ids)
+            assert samples == (is_complete and row.pooling is None), (row_id, end, row)
+            if row.pooling is not None:
+                assert row.pooling == "last" or (first == 0 and is_complete), (row_id, first, end)
+                yield from _pooled(row_id, row, first_token, num_tokens) if is_complete else ()
+                first_token += num_tokens
+                continue
             if row.spec.num_prompt_logprobs >= 0:
                 for position in range(first, min(end, row.num_prompt - 1)):
                     yield _Wanted(row_id, position, first_token + position - first, draws=False)
@@ -310,23 +326,32 @@ class TorchRunner:
     ) -> StepBatch:
         token_ids: list[int] = []
         positions: list[int] = []
+        segments: list[int] = []
         for row_id, num_tokens in zip(plan.rows, plan.num_tokens, strict=True):
             row = self._rows[row_id]
             first, end = row.num_computed, row.num_computed + num_tokens
             token_ids += row.token_ids[first:end]
             positions += range(first, end)
+            second = row.second_segment
+            segments += [int(0 <= second <= position) for position in range(first, end)]
         return StepBatch(
             token_ids=tuple(token_ids),
             positions=tuple(positions),
             rows=batch_rows,
             wanted=tuple(entry.token for entry in wanted),
             block_size=self._config.cache.block_size,
+            segments=tuple(segments),
+            wanted_first=tuple(
+                entry.token if entry.first_token < 0 else entry.first_token for entry in wanted
+            ),
         )
 
     def _judge(self, wanted: _Wanted, logits: Tensor, result: StepResult) -> None:
         """Draw or score one token. A fault belongs to its row and does not end the step."""
         try:
-            if wanted.draws:
+            if wanted.first_token >= 0:
+                _keep_vector(wanted.row, logits, result)
+            elif wanted.draws:
                 self._draw(wanted, logits, result)
             else:
                 self._score(wanted, logits, result)
@@ -352,3 +377,24 @@ class TorchRunner:
         result.sampled.append(token)
         if chosen is not None:
             result.logprobs[wanted.row] = TokenLogprobs(*chosen)
+
+
+def _pooled(row_id: int, row: _Row, first_token: int, num_tokens: int) -> Iterator[_Wanted]:
+    """The vectors of a row whose prompt is complete."""
+    last_token = first_token + num_tokens - 1
+    spans = {
+        "first": [(first_token, first_token)],
+        "last": [(last_token, last_token)],
+        "mean": [(first_token, last_token)],
+        "all": [(token, token) for token in range(first_token, last_token + 1)],
+    }
+    assert row.pooling is not None, row_id
+    for first, last in spans[row.pooling]:
+        yield _Wanted(row_id, -1, last, draws=False, first_token=first)
+
+
+def _keep_vector(row_id: int, vector: Tensor, result: StepResult) -> None:
+    """Raises RuntimeError for a vector with numbers that are none."""
+    if not bool(torch.isfinite(vector).all()):
+        raise RuntimeError("the model made a vector that is not finite")
+    result.pooled[row_id] = result.pooled.get(row_id, b"") + vector.numpy().tobytes()

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from octavo.backends.torch.dequantise import dequantise
-from octavo.errors import CorruptFileError
 from octavo.ops.weights import Embedding, Linear, Vector, VectorEnding
 from octavo.weights.checkpoint import TensorView, WeightType
+from octavo.weights.inventory import Inventory
 
 _FLOAT_TYPES = (WeightType.F32, WeightType.F16, WeightType.BF16)
 
@@ -54,6 +54,7 @@ class TorchWeights:
         int8_activations: bool = False,
     ) -> None:
         self._views = tensors
+        self._inventory = Inventory(tensors)
         self._int8_activations = int8_activations
         self._matrix_dtype = matrix_dtype
         self._shapes: dict[Stack, tuple[int, ...]] = {}  # what was asked for, in order
@@ -97,11 +98,9 @@ class TorchWeights:
         """Memory of all that was asked for."""
         return 4 * sum(math.prod(shape) for shape in self._shapes.values())
 
-    @property
-    def unused_names(self) -> list[str]:
-        """Tensors of the checkpoint that nobody asked for."""
-        used = {name for stack in self._shapes for name in stack.names}
-        return [name for name in self._views if name not in used]
+    def verify(self) -> None:
+        """Raises CorruptFileError that lists tensors that are missing or left over."""
+        self._inventory.verify()
 
     def load(self, device: torch.device, report: Callable[[float], None]) -> dict[Stack, Tensor]:
         """Read everything onto `device`; `report` is told the share done."""
@@ -121,24 +120,21 @@ class TorchWeights:
     def _int8_parts(self, stack: Stack) -> tuple[bool, ...]:
         if not self._int8_activations:
             return ()
-        return tuple(self._views[name].type not in _FLOAT_TYPES for name in stack.names)
+        return tuple(map(self._is_quantised, stack.names))
 
     @property
     def has_quantised_matrices(self) -> bool:
         """Whether anything that was asked for is stored in a quantised type."""
         names = {name for stack in self._shapes for name in stack.names}
-        return any(self._views[name].type not in _FLOAT_TYPES for name in names)
+        return any(map(self._is_quantised, names))
+
+    def _is_quantised(self, name: str) -> bool:
+        return name in self._views and self._views[name].type not in _FLOAT_TYPES
 
     def _ask(self, stack: Stack, shapes: list[tuple[int, ...]]) -> Stack:
         """Note that `stack` is used, after a look at the shape of each of its tensors."""
         for name, shape in zip(stack.names, shapes, strict=True):
-            view = self._views.get(name)
-            if view is None:
-                raise CorruptFileError(f"the model file has no tensor {name}")
-            if tuple(view.shape) != shape:
-                raise CorruptFileError(
-                    f"tensor {name} has shape {list(view.shape)}, the model needs {list(shape)}"
-                )
+            self._inventory.find(name, shape)
         rows = sum(shape[0] for shape in shapes)
         self._shapes[stack] = (rows, *shapes[0][1:])
         return stack

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.errors import InvalidRequestError
 from octavo.server.bodies import json_response
+from octavo.server.described import READY_ERRORS, Query, described
 from octavo.server.errors import error_body
 from octavo.server.routes.health import state_of
 
 _ON, _OFF = ("1", "true", "on", "yes"), ("0", "false", "off", "no")
 
 
+@described(answer=dict[str, Any], errors=READY_ERRORS)
 async def show_kv(request: Request) -> Response:
     """Requests and blocks, read between two steps."""
     state = state_of(request)
@@ -20,6 +24,13 @@ async def show_kv(request: Request) -> Response:
     return json_response(await state.engine.debug_view())
 
 
+@described(
+    query=(
+        Query(name="reset_external", description="Forget the blocks on disk too.", kind="boolean"),
+        Query(name="reset_running_requests", description="Refused where true.", kind="boolean"),
+    ),
+    errors=(400, 409, *READY_ERRORS),
+)
 async def reset_prefix_cache(request: Request) -> Response:
     """Forget all cached blocks; with `reset_external` those in --kv-offload-dir too.
 

@@ -13,16 +13,41 @@ from octavo.server.bodies import read_json
 from octavo.server.chat_choices import ChatChoices
 from octavo.server.chat_run import prepare_chat
 from octavo.server.chunks import ChunkWriter
+from octavo.server.described import BODY_ERRORS, ENGINE_ERRORS, HELLO, MODEL_ERRORS, described
 from octavo.server.generation import Generation
 from octavo.server.logprobs import chat_logprobs, prompt_logprobs
 from octavo.server.routes.health import state_of
 from octavo.server.schemas.chat import ChatCompletionRequest
+from octavo.server.schemas.chat_answer import ChatCompletion, ChatCompletionChunk
+from octavo.server.schemas.envelope import Usage
 from octavo.server.serving import Answer, respond, tenant_of
+from octavo.server.sse import EVENTS
 from octavo.server.state import new_id
 
 ROLE = "assistant"
 
 
+@described(
+    body=ChatCompletionRequest,
+    required=("messages",),
+    examples={
+        "whole": {"messages": HELLO, "max_tokens": 16},
+        "streamed": {
+            "messages": HELLO,
+            "max_tokens": 16,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        },
+        "JSON": {
+            "messages": HELLO,
+            "max_tokens": 16,
+            "response_format": {"type": "json_object"},
+        },
+    },
+    answer=ChatCompletion,
+    stream=(EVENTS, ChatCompletionChunk),
+    errors=(*BODY_ERRORS, *MODEL_ERRORS, *ENGINE_ERRORS),
+)
 async def create_chat_completion(request: Request) -> Response | ASGIApp:
     """Answer a conversation."""
     state = state_of(request)
@@ -71,6 +96,11 @@ class _ChatAnswer(Answer):
         if self._body.prompt_logprobs is not None and not self.streams:
             shown["prompt_logprobs"] = prompt_logprobs(self.tokenizer, output)
         return shown
+
+    def usage(self) -> Usage:
+        """With the thoughts' tokens, where the model has any."""
+        self.generation.counts.reasoning_tokens = self._choices.num_reasoning_tokens
+        return super().usage()
 
     def plain_chunk(
         self, writer: ChunkWriter, number: int, choice: CompletionOutput

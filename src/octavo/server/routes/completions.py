@@ -14,19 +14,33 @@ from octavo.outputs import CompletionOutput, RequestOutput
 from octavo.prompts import TokensPrompt
 from octavo.server.bodies import read_json
 from octavo.server.chunks import ChunkWriter
+from octavo.server.described import BODY_ERRORS, ENGINE_ERRORS, MODEL_ERRORS, described
 from octavo.server.generation import Generation
 from octavo.server.logprobs import CompletionLogprobs, prompt_entries, prompt_logprobs
 from octavo.server.routes.health import state_of
+from octavo.server.schemas.completion_answer import Completion, CompletionChunk
 from octavo.server.schemas.completions import CompletionRequest, prompts_of
 from octavo.server.schemas.sampling import beam_of, check_served, sampling_params
 from octavo.server.schemas.structured import field_of, form_of
 from octavo.server.serving import Answer, respond, tenant_of
+from octavo.server.sse import EVENTS
 from octavo.server.state import ServerState, new_id, prompt_of
 from octavo.server.truncation import cut_prompt
 
 DEFAULT_MAX_TOKENS = 16
 
 
+@described(
+    body=CompletionRequest,
+    required=("prompt",),
+    examples={
+        "whole": {"prompt": "Once upon a time", "max_tokens": 16, "logprobs": 1},
+        "streamed": {"prompt": "Once upon a time", "max_tokens": 16, "stream": True},
+    },
+    answer=Completion,
+    stream=(EVENTS, CompletionChunk),
+    errors=(*BODY_ERRORS, *MODEL_ERRORS, *ENGINE_ERRORS),
+)
 async def create_completion(request: Request) -> Response | ASGIApp:
     """Continue one or more prompts."""
     state = state_of(request)

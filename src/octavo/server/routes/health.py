@@ -7,6 +7,8 @@ from starlette.responses import Response
 
 from octavo.errors import EngineDeadError
 from octavo.server.bodies import json_response
+from octavo.server.described import described
+from octavo.server.schemas.probes import ReadyAnswer, VersionAnswer
 from octavo.server.state import ServerState
 from octavo.version import version
 
@@ -18,6 +20,7 @@ def state_of(request: Request) -> ServerState:
     return state
 
 
+@described(also={503: None})
 async def health(request: Request) -> Response:
     """200 when requests can be served; 503 while loading and when the engine has ended."""
     state = state_of(request)
@@ -30,6 +33,7 @@ async def health(request: Request) -> Response:
     return Response()
 
 
+@described(answer=ReadyAnswer, also={503: ReadyAnswer})
 async def ready(request: Request) -> Response:
     """200 when new requests are taken, else 503 with the reason and the progress of loading."""
     state = state_of(request)
@@ -47,11 +51,13 @@ async def ready(request: Request) -> Response:
     return response
 
 
+@described(answer=VersionAnswer)
 async def show_version(request: Request) -> Response:
     """The version of Octavo."""
     return json_response({"version": version()})
 
 
+@described(text=("text/plain",))
 async def metrics(request: Request) -> Response:
     """Prometheus text."""
     state = state_of(request)

@@ -9,6 +9,7 @@ from starlette.types import ASGIApp
 from octavo.errors import InvalidRequestError
 from octavo.server.bodies import json_response, read_json
 from octavo.server.chat_run import prepare_chat
+from octavo.server.described import BODY_ERRORS, ENGINE_ERRORS, MODEL_ERRORS, described
 from octavo.server.dialects.ollama import (
     GENERATE_NAMES,
     NAMES,
@@ -21,6 +22,7 @@ from octavo.server.dialects.ollama_answer import LINES, OllamaAnswer, loaded_ans
 from octavo.server.paths import path_of
 from octavo.server.routes.health import state_of
 from octavo.server.schemas.ollama import OllamaChatRequest, OllamaGenerateRequest
+from octavo.server.schemas.ollama_answer import OllamaChatAnswer, OllamaGenerateAnswer
 from octavo.server.serving import respond, tenant_of
 from octavo.server.state import new_id
 
@@ -31,11 +33,15 @@ REFUSED = {
     ("POST", "/api/create"): "no model can be made here; start the server with the one you want",
     ("POST", "/api/copy"): "no model can be copied; give it several names: --served-model-name",
     ("DELETE", "/api/delete"): "no model can be deleted through the API",
-    ("POST", "/api/embed"): "this server makes no embeddings yet",
-    ("POST", "/api/embeddings"): "this server makes no embeddings yet",
 }
 
 
+@described(
+    body=OllamaChatRequest,
+    answer=OllamaChatAnswer,
+    stream=(LINES, OllamaChatAnswer),
+    errors=(*BODY_ERRORS, *MODEL_ERRORS, *ENGINE_ERRORS),
+)
 async def ollama_chat(request: Request) -> Response | ASGIApp:
     """Answer a conversation."""
     state = state_of(request)
@@ -55,6 +61,12 @@ async def ollama_chat(request: Request) -> Response | ASGIApp:
     return await respond(request, answer, stream_type=LINES)
 
 
+@described(
+    body=OllamaGenerateRequest,
+    answer=OllamaGenerateAnswer,
+    stream=(LINES, OllamaGenerateAnswer),
+    errors=(*BODY_ERRORS, *MODEL_ERRORS, *ENGINE_ERRORS),
+)
 async def ollama_generate(request: Request) -> Response | ASGIApp:
     """Answer a prompt: as a chat of one message, or with `raw` as it is."""
     state = state_of(request)
@@ -79,6 +91,7 @@ async def ollama_generate(request: Request) -> Response | ASGIApp:
     return await respond(request, answer, stream_type=LINES)
 
 
+@described(succeeds=False, errors=(400,))
 async def refuse(request: Request) -> Response:
     """Say why there is no such thing here."""
     raise InvalidRequestError(REFUSED[request.method, path_of(request.scope)])

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from octavo.errors import InvalidRequestError
 from octavo.server.bodies import json_response, read_json
+from octavo.server.described import BODY_ERRORS, MODEL_ERRORS, READY_ERRORS, described
 from octavo.server.dialects.ollama import TAG, served_name
 from octavo.server.dialects.ollama_answer import time_text
 from octavo.server.routes.health import state_of
@@ -20,22 +21,31 @@ from octavo.server.schemas.ollama import (
     OllamaRunningModel,
     OllamaShowRequest,
 )
+from octavo.server.schemas.ollama_answer import (
+    OllamaModels,
+    OllamaModelShown,
+    OllamaRunningModels,
+)
+from octavo.server.schemas.probes import VersionAnswer
 from octavo.server.state import ServerState
 from octavo.version import version
 
 NEVER = "9999-12-31T23:59:59Z"
 
 
+@described()
 async def is_alive(request: Request) -> Response:
     """HEAD /: clients of Ollama ask it before anything else."""
     return Response()
 
 
+@described(answer=VersionAnswer)
 async def ollama_version(request: Request) -> Response:
     """The version of Octavo."""
     return json_response({"version": version()})
 
 
+@described(answer=OllamaModels, errors=READY_ERRORS)
 async def list_tags(request: Request) -> Response:
     """Every served name."""
     state = state_of(request)
@@ -43,6 +53,7 @@ async def list_tags(request: Request) -> Response:
     return json_response({"models": [OllamaModel(**_facts(state, name)) for name in state.names]})
 
 
+@described(answer=OllamaRunningModels, errors=READY_ERRORS)
 async def list_running(request: Request) -> Response:
     """The same: what is served is loaded."""
     state = state_of(request)
@@ -55,6 +66,7 @@ async def list_running(request: Request) -> Response:
     return json_response({"models": running})
 
 
+@described(body=OllamaShowRequest, answer=OllamaModelShown, errors=(*BODY_ERRORS, *MODEL_ERRORS))
 async def show_ollama_model(request: Request) -> Response:
     """Template, sampling defaults, shape and abilities of the model."""
     state = state_of(request)
@@ -114,6 +126,8 @@ def _loaded_at(state: ServerState) -> str:
 
 
 def _capabilities(state: ServerState) -> list[str]:
+    if state.loaded.facts.pooling is not None:
+        return ["embedding"]
     found = ["completion"]
     if state.format.dialect is not None:
         found.append("tools")

@@ -10,8 +10,9 @@ from starlette.responses import Response
 from octavo.errors import InvalidRequestError
 from octavo.server.bodies import json_response, read_json
 from octavo.server.chat_prompt import chat_prompt
+from octavo.server.described import BODY_ERRORS, HELLO, MODEL_ERRORS, described
 from octavo.server.routes.health import state_of
-from octavo.server.schemas.chat import check_chat_prompt
+from octavo.server.schemas.chat import check_chat_prompt, check_num_messages
 from octavo.server.schemas.tokenize import (
     DetokenizeRequest,
     DetokenizeResponse,
@@ -21,6 +22,12 @@ from octavo.server.schemas.tokenize import (
 from octavo.text.tokenizer import Tokenizer
 
 
+@described(
+    body=TokenizeRequest,
+    examples={"text": {"prompt": "Once upon a time"}, "chat": {"messages": HELLO}},
+    answer=TokenizeResponse,
+    errors=(*BODY_ERRORS, *MODEL_ERRORS),
+)
 async def tokenize(request: Request) -> Response:
     """Token ids of a text, or of a chat as the template renders it."""
     state = state_of(request)
@@ -30,6 +37,7 @@ async def tokenize(request: Request) -> Response:
     if body.prompt is not None:
         text, adds_specials = body.prompt, body.add_special_tokens is not False
     elif body.messages is not None:
+        check_num_messages(body, state.config.max_messages)
         check_chat_prompt(body)
         text = await chat_prompt(state, body)
         adds_specials = bool(body.add_special_tokens)
@@ -49,6 +57,7 @@ async def tokenize(request: Request) -> Response:
     )
 
 
+@described(body=DetokenizeRequest, answer=DetokenizeResponse, errors=(*BODY_ERRORS, *MODEL_ERRORS))
 async def detokenize(request: Request) -> Response:
     """The text of token ids."""
     state = state_of(request)

@@ -69,6 +69,15 @@ def check_chat(request: ChatCompletionRequest) -> None:
             raise InvalidRequestError(message, param="top_logprobs")
 
 
+def check_num_messages(request: ChatPrompt, most: int) -> None:
+    """Refuse a longer chat than `--max-messages` before any work is done on it."""
+    if len(request.messages or ()) > most:
+        raise InvalidRequestError(
+            f"messages may hold at most {most} (--max-messages), got {len(request.messages or ())}",
+            param="messages",
+        )
+
+
 def check_chat_prompt(request: ChatPrompt) -> None:
     """Refuse messages and template options that make no prompt."""
     if request.messages is None:

@@ -13,6 +13,12 @@ class PromptTokensDetails(msgspec.Struct, kw_only=True):
     cached_tokens: int
 
 
+class CompletionTokensDetails(msgspec.Struct, kw_only=True):
+    """What the generated tokens are."""
+
+    reasoning_tokens: int
+
+
 class Usage(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Token counts over all choices."""
 
@@ -20,6 +26,7 @@ class Usage(msgspec.Struct, kw_only=True, omit_defaults=True):
     total_tokens: int
     completion_tokens: int
     prompt_tokens_details: PromptTokensDetails | None = None
+    completion_tokens_details: CompletionTokensDetails | None = None
 
 
 class ModelCard(msgspec.Struct, kw_only=True):

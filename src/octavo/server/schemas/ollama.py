@@ -68,6 +68,42 @@ class OllamaGenerateRequest(OllamaFields, kw_only=True, forbid_unknown_fields=Tr
     context: list[int] | None = None
 
 
+class OllamaEmbedRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The body of /api/embed."""
+
+    model: str
+    input: str | list[str] = []
+    truncate: bool | None = None  # true by default: the beginning that fits
+    dimensions: int | None = None
+    options: OllamaOptions | None = None  # of sampling; without effect
+    keep_alive: int | float | str | None = None
+
+
+class OllamaEmbeddingsRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The body of /api/embeddings."""
+
+    model: str
+    prompt: str = ""
+    options: OllamaOptions | None = None
+    keep_alive: int | float | str | None = None
+
+
+class OllamaEmbedAnswer(msgspec.Struct, kw_only=True):
+    """The answer of /api/embed; durations are nanoseconds."""
+
+    model: str
+    embeddings: list[list[float]]
+    total_duration: int
+    prompt_eval_count: int
+    load_duration: int = 0
+
+
+class OllamaEmbeddingsAnswer(msgspec.Struct, kw_only=True):
+    """The answer of /api/embeddings."""
+
+    embedding: list[float]
+
+
 class OllamaShowRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The body of /api/show; `name` is the older word for `model`."""
 

@@ -1,0 +1,119 @@
+"""Which kind of model an engine runs: one that makes text, or one that makes vectors.
+
+Owns what --runner, --convert and --pooler-config mean for a checkpoint, and which other options an
+encoder needs. Does not know files: the checkpoint has said what it was made for.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from octavo.config.engine import EngineConfig, ModelConfig
+from octavo.config.model_facts import ModelFacts, PoolingFacts, PoolingMethod
+from octavo.engine.pooler import needs_whole_prompts
+from octavo.errors import ConfigError
+from octavo.weights.checkpoint import Checkpoint, understood_as
+
+_METHODS: dict[str, PoolingMethod] = {"CLS": "first", "LAST": "last", "MEAN": "mean"}
+# Names of one thing over vLLM's versions.
+_METHOD_KEYS = ("pooling_type", "seq_pooling_type")
+_LENGTH_KEYS = ("use_activation", "normalize")
+
+
+def with_kind(checkpoint: Checkpoint, model: ModelConfig) -> Checkpoint:
+    """The checkpoint as the options want it used. Raises ConfigError for what it cannot be."""
+    facts = checkpoint.facts
+    changes = json_option("pooler_config", model.pooler_config)
+    pooling = _pooling(facts, model, bool(changes))
+    if pooling is not None:
+        pooling = _changed(pooling, changes)
+    elif changes:
+        raise ConfigError("--pooler-config is for models that make vectors: use --runner pooling")
+    return understood_as(checkpoint, replace(facts, pooling=pooling))
+
+
+def config_for(config: EngineConfig, facts: ModelFacts) -> EngineConfig:
+    """The configuration that the model needs: who sees whole prompts computes whole prompts."""
+    if not needs_whole_prompts(facts):
+        return config
+    asked_len = config.model.max_model_len or 0
+    longest = asked_len if asked_len > 0 else facts.max_position
+    scheduler, cache = config.scheduler, config.cache
+    if cache.kv_offload_dir is not None:
+        raise ConfigError(
+            "--kv-offload-dir: this model keeps nothing in the KV cache; leave it out"
+        )
+    num_tokens = max(scheduler.max_num_batched_tokens, longest)
+    num_blocks = cache.num_gpu_blocks_override
+    if num_blocks is None and cache.kv_cache_memory_bytes is None:
+        # What one step can fill: each request has a last block that is not full, and one block in a
+        # hundred stays free.
+        num_blocks = -(-num_tokens // cache.block_size) + scheduler.max_num_seqs
+        num_blocks += 1 + num_blocks // 50
+    return replace(
+        config,
+        scheduler=replace(
+            scheduler, enable_chunked_prefill=False, max_num_batched_tokens=num_tokens
+        ),
+        cache=replace(cache, enable_prefix_caching=False, num_gpu_blocks_override=num_blocks),
+    )
+
+
+def json_option(name: str, text: str | None) -> dict[str, Any]:
+    """The object that an option holds; empty without one. Raises ConfigError."""
+    if text is None:
+        return {}
+    flag = "--" + name.replace("_", "-")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{flag} is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{flag} must be a JSON object, got {text[:60]}")
+    return value
+
+
+def _pooling(facts: ModelFacts, model: ModelConfig, is_configured: bool) -> PoolingFacts | None:
+    """What the model makes vectors by, None for text."""
+    wanted, own = model.convert, facts.pooling
+    if model.runner == "generate":
+        if not facts.is_causal or (own is not None and own.task == "classify"):
+            raise ConfigError(
+                f"--runner generate: {facts.architecture} makes no text here; use --runner pooling"
+            )
+        return None
+    if wanted == "classify" and (own is None or own.task != "classify"):
+        raise ConfigError(
+            "--convert classify: the checkpoint has no head for it. A reranker that answers with "
+            'a word needs --hf-overrides \'{"architectures": ["Qwen3ForSequenceClassification"], '
+            '"classifier_from_token": ["no", "yes"], "is_original_qwen3_reranker": true}\''
+        )
+    if own is not None and not (wanted == "embed" and own.task == "classify"):
+        return own
+    if model.runner == "auto" and wanted in ("auto", "none") and not is_configured:
+        return own
+    return PoolingFacts(method="last" if facts.is_causal else "first")
+
+
+def _changed(pooling: PoolingFacts, changes: dict[str, Any]) -> PoolingFacts:
+    """What --pooler-config says, on top of what the model says."""
+    for key, value in changes.items():
+        if key in _METHOD_KEYS and value in _METHODS:
+            pooling = replace(pooling, method=_METHODS[value])
+        elif key in _METHOD_KEYS:
+            known = ", ".join(_METHODS)
+            raise ConfigError(f"--pooler-config: {key} must be one of {known}, got {value!r}")
+        elif key in _LENGTH_KEYS and isinstance(value, bool):
+            pooling = _with_activation(pooling, value)
+        elif value is not None:
+            known = ", ".join((*_METHOD_KEYS, *_LENGTH_KEYS))
+            raise ConfigError(f"--pooler-config: {key}={value!r} is not supported; known: {known}")
+    return pooling
+
+
+def _with_activation(pooling: PoolingFacts, is_wanted: bool) -> PoolingFacts:
+    if pooling.task == "embed":
+        return replace(pooling, normalize=is_wanted)
+    return pooling if is_wanted else replace(pooling, activation="none")

@@ -1,0 +1,174 @@
+"""POST /v1/embeddings, /pooling and /classify."""
+
+from __future__ import annotations
+
+import base64
+import struct
+import sys
+import time
+from collections.abc import Callable
+from typing import cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from octavo.errors import InvalidRequestError
+from octavo.outputs import PoolingRequestOutput
+from octavo.pooling_params import PoolingParams, PoolingTask
+from octavo.server.bodies import json_response, read_json
+from octavo.server.described import BODY_ERRORS, ENGINE_ERRORS, MODEL_ERRORS, described
+from octavo.server.routes.health import state_of
+from octavo.server.schemas.pooling import (
+    Classified,
+    ClassifyAnswer,
+    ClassifyRequest,
+    Embedding,
+    EmbeddingAnswer,
+    EmbeddingRequest,
+    InputFields,
+    Pooled,
+    PoolingRequest,
+    VectorAnswer,
+    check_fields,
+)
+from octavo.server.state import ServerState, new_id
+from octavo.server.vectors import VectorRequest, token_prompts, usage_of
+
+_NUMBERS = {"float32": "f", "float16": "e"}
+_ORDERS = {"native": "<" if sys.byteorder == "little" else ">", "little": "<", "big": ">"}
+
+
+@described(
+    body=EmbeddingRequest,
+    required=("input",),
+    examples={"texts": {"input": ["a text", "another"]}},
+    answer=EmbeddingAnswer,
+    errors=(*BODY_ERRORS, *MODEL_ERRORS, *ENGINE_ERRORS),
+)
+async def create_embedding(request: Request) -> Response:
+    """A vector of each input."""
+    state = state_of(request)
+    body = await read_json(request, EmbeddingRequest, state.config.max_body_bytes)
+    state.require_ready()
+    model = state.require_model(body.model)
+    shown = _form_of(body)
+    params = PoolingParams(
+        dimensions=body.dimensions, use_activation=body.use_activation, task="embed"
+    )
+    answer_id = new_id("embd", body.request_id)
+    outputs = await _outputs(request, state, body, answer_id, params)
+    data = [
+        Embedding(index=index, embedding=shown(cast(list[float], output.outputs.data)))
+        for index, output in enumerate(outputs)
+    ]
+    return _answer(EmbeddingAnswer, answer_id, model, data, outputs)
+
+
+@described(
+    body=PoolingRequest,
+    required=("input",),
+    examples={"texts": {"input": ["a text", "another"]}},
+    answer=VectorAnswer,
+    errors=(*BODY_ERRORS, *MODEL_ERRORS, *ENGINE_ERRORS),
+)
+async def create_pooling(request: Request) -> Response:
+    """Whatever the model makes of each input, or of each of its tokens."""
+    state = state_of(request)
+    body = await read_json(request, PoolingRequest, state.config.max_body_bytes)
+    state.require_ready()
+    model = state.require_model(body.model)
+    shown = _form_of(body)
+    params = PoolingParams(
+        dimensions=body.dimensions,
+        use_activation=body.use_activation,
+        task=cast("PoolingTask | None", body.task),
+    )
+    answer_id = new_id("pool", body.request_id)
+    outputs = await _outputs(request, state, body, answer_id, params)
+    data = []
+    for index, output in enumerate(outputs):
+        made = output.outputs.data
+        is_of_tokens = bool(made) and isinstance(made[0], list)
+        vectors = (
+            [shown(vector) for vector in cast(list[list[float]], made)] if is_of_tokens else []
+        )
+        one = vectors if is_of_tokens else shown(cast(list[float], made))
+        data.append(Pooled(index=index, data=cast("list[float | str | list[float]]", one)))
+    return _answer(VectorAnswer, answer_id, model, data, outputs)
+
+
+@described(
+    body=ClassifyRequest,
+    required=("input",),
+    examples={"texts": {"input": ["a text", "another"]}},
+    answer=ClassifyAnswer,
+    errors=(*BODY_ERRORS, *MODEL_ERRORS, *ENGINE_ERRORS),
+)
+async def classify(request: Request) -> Response:
+    """A number for each label of the model, for each input."""
+    state = state_of(request)
+    body = await read_json(request, ClassifyRequest, state.config.max_body_bytes)
+    state.require_ready()
+    model = state.require_model(body.model)
+    params = PoolingParams(use_activation=body.use_activation, task="classify")
+    answer_id = new_id("classify", body.request_id)
+    outputs = await _outputs(request, state, body, answer_id, params)
+    pooling = state.loaded.facts.pooling
+    assert pooling is not None, "the engine has classified"
+    data = []
+    for index, output in enumerate(outputs):
+        probs = cast(list[float], output.outputs.data)
+        label = pooling.labels[probs.index(max(probs))]
+        data.append(Classified(index=index, label=label, probs=probs, num_classes=len(probs)))
+    return _answer(ClassifyAnswer, answer_id, model, data, outputs)
+
+
+async def _outputs(
+    request: Request,
+    state: ServerState,
+    body: InputFields,
+    answer_id: str,
+    params: PoolingParams,
+) -> list[PoolingRequestOutput]:
+    check_fields(body)
+    prompts = await token_prompts(state, body)
+    wanted = VectorRequest(
+        state, answer_id, prompts, params, priority=body.priority or 0, timeout=body.timeout
+    )
+    return await wanted.outputs(request)
+
+
+def _answer(
+    kind: Callable[..., EmbeddingAnswer | VectorAnswer | ClassifyAnswer],
+    answer_id: str,
+    model: str,
+    data: list[Embedding] | list[Pooled] | list[Classified],
+    outputs: list[PoolingRequestOutput],
+) -> Response:
+    usage = usage_of(outputs)
+    return json_response(
+        kind(id=answer_id, created=int(time.time()), model=model, data=data, usage=usage)
+    )
+
+
+def _form_of(body: EmbeddingRequest) -> Callable[[list[float]], list[float] | str]:
+    """How a vector is shown. Raises InvalidRequestError for a form that is not served."""
+    encoding = body.encoding_format or "float"
+    if encoding not in ("float", "base64"):
+        message = f"encoding_format must be float or base64, got {encoding[:60]!r}"
+        raise InvalidRequestError(message, param="encoding_format")
+    number, order = body.embed_dtype or "float32", body.endianness or "native"
+    if number not in _NUMBERS:
+        message = f"embed_dtype must be one of {', '.join(_NUMBERS)}, got {number[:60]!r}"
+        raise InvalidRequestError(message, param="embed_dtype")
+    if order not in _ORDERS:
+        message = f"endianness must be one of {', '.join(_ORDERS)}, got {order[:60]!r}"
+        raise InvalidRequestError(message, param="endianness")
+    if encoding == "float":
+        return lambda vector: vector
+    form = _ORDERS[order] + "{}" + _NUMBERS[number]
+
+    def as_base64(vector: list[float]) -> str:
+        return base64.b64encode(struct.pack(form.format(len(vector)), *vector)).decode()
+
+    return as_base64

@@ -1,0 +1,182 @@
+"""POST /score and /rerank: how well texts belong together."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from octavo.engine.scoring import cosine, pair_prompt, paired, reads_pairs
+from octavo.errors import InvalidRequestError
+from octavo.outputs import PoolingRequestOutput
+from octavo.pooling_params import PoolingParams, PoolingTask
+from octavo.prompts import TokensPrompt
+from octavo.server.bodies import json_response, read_json
+from octavo.server.described import BODY_ERRORS, ENGINE_ERRORS, MODEL_ERRORS, described
+from octavo.server.routes.health import state_of
+from octavo.server.schemas.envelope import Usage
+from octavo.server.schemas.pooling import (
+    RankedDocument,
+    RerankAnswer,
+    RerankRequest,
+    Score,
+    ScoreAnswer,
+    ScoreRequest,
+    check_fields,
+    sides_of,
+    texts_of,
+)
+from octavo.server.state import ServerState, new_id, prompt_of
+from octavo.server.vectors import VectorRequest, longest_of, usage_of
+
+
+@described(
+    body=ScoreRequest,
+    examples={"one with many": {"queries": "a question", "documents": ["an answer", "another"]}},
+    answer=ScoreAnswer,
+    errors=(*BODY_ERRORS, *MODEL_ERRORS, *ENGINE_ERRORS),
+)
+async def create_score(request: Request) -> Response:
+    """A score of each pair: one text with each of many, or each with its counterpart."""
+    state = state_of(request)
+    body = await read_json(request, ScoreRequest, state.config.max_body_bytes)
+    state.require_ready()
+    model = state.require_model(body.model)
+    check_fields(body)
+    first, second, names = sides_of(body)
+    answer_id = new_id("score", body.request_id)
+    pairs = paired(first, second, names)
+    scores, usage = await _Scorer(state, body, answer_id).scores(request, pairs)
+    return json_response(
+        ScoreAnswer(
+            id=answer_id,
+            created=int(time.time()),
+            model=model,
+            data=[Score(index=index, score=score) for index, score in enumerate(scores)],
+            usage=usage,
+        )
+    )
+
+
+@described(
+    body=RerankRequest,
+    required=("query", "documents"),
+    examples={"best": {"query": "a question", "documents": ["an answer", "another"], "top_n": 1}},
+    answer=RerankAnswer,
+    errors=(*BODY_ERRORS, *MODEL_ERRORS, *ENGINE_ERRORS),
+)
+async def rerank(request: Request) -> Response:
+    """Documents by how well they answer a query, the best first."""
+    state = state_of(request)
+    body = await read_json(request, RerankRequest, state.config.max_body_bytes)
+    state.require_ready()
+    model = state.require_model(body.model)
+    check_fields(body)
+    if body.query is None or body.documents is None:
+        name = "query" if body.query is None else "documents"
+        raise InvalidRequestError(f"{name} is missing", param=name)
+    documents = texts_of(body.documents, "documents")
+    query = texts_of(body.query, "query")
+    if len(query) != 1:
+        raise InvalidRequestError("query must be one text", param="query")
+    top_n = len(documents) if not body.top_n else body.top_n  # 0 is all of them, as in vLLM
+    if top_n < 0:
+        raise InvalidRequestError(f"top_n must be at least 0, got {top_n}", param="top_n")
+    answer_id = new_id("rerank", body.request_id)
+    pairs = paired(query, documents, ("query", "documents"))
+    scores, usage = await _Scorer(state, body, answer_id).scores(request, pairs)
+    order = sorted(range(len(scores)), key=lambda index: -scores[index])
+    shows_texts = body.return_documents is not False
+    results = [
+        RankedDocument(
+            index=index,
+            relevance_score=scores[index],
+            document={"text": documents[index]} if shows_texts else None,
+        )
+        for index in order[:top_n]
+    ]
+    return json_response(RerankAnswer(id=answer_id, model=model, usage=usage, results=results))
+
+
+@dataclass(frozen=True, slots=True)
+class _Scorer:
+    """Scores the pairs of one request with whatever the model is."""
+
+    state: ServerState
+    body: ScoreRequest | RerankRequest
+    answer_id: str
+
+    async def scores(
+        self, request: Request, pairs: list[tuple[str, str]]
+    ) -> tuple[list[float], Usage]:
+        """One number for each pair, and the tokens that it took."""
+        is_reader = reads_pairs(self.state.loaded)
+        pairs = await asyncio.to_thread(self._shortened, pairs)
+        if is_reader:
+            return await self._of_pairs(request, pairs)
+        return await self._of_vectors(request, pairs)
+
+    def _shortened(self, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Each side cut to what the request allows it."""
+        for name in ("max_tokens_per_query", "max_tokens_per_doc"):
+            limit = getattr(self.body, name)
+            if limit is not None and limit < 1:
+                raise InvalidRequestError(f"{name} must be at least 1, got {limit}", param=name)
+
+        def beginning(text: str, limit: int | None) -> str:
+            return text if limit is None else self.state.tokenizer.beginning(text, limit)
+
+        limits = (self.body.max_tokens_per_query, self.body.max_tokens_per_doc)
+        return [
+            (beginning(first, limits[0]), beginning(second, limits[1])) for first, second in pairs
+        ]
+
+    async def _of_pairs(
+        self, request: Request, pairs: list[tuple[str, str]]
+    ) -> tuple[list[float], Usage]:
+        engine, keep = self.state.loaded, longest_of(self.state, self.body)
+
+        def prompts() -> list[TokensPrompt]:
+            return [pair_prompt(engine, *pair, max_tokens=keep) for pair in pairs]
+
+        made = await self._vectors(request, await asyncio.to_thread(prompts), "classify")
+        return [vector[0] for vector, _ in made], usage_of([output for _, output in made])
+
+    async def _of_vectors(
+        self, request: Request, pairs: list[tuple[str, str]]
+    ) -> tuple[list[float], Usage]:
+        """Each text is embedded once, however many pairs it is in."""
+        keep, intake = longest_of(self.state, self.body), self.state.loaded.intake
+        tokenizer = self.state.tokenizer
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+
+        def prompt(text: str) -> TokensPrompt:
+            if keep is not None:
+                return prompt_of(tokenizer.encode_cut(text, keep), None, None)
+            intake.check_text_length(text)
+            return prompt_of(tokenizer.encode(text), None, None)
+
+        prompts = await asyncio.to_thread(lambda: [prompt(text) for text in texts])
+        made = dict(zip(texts, await self._vectors(request, prompts, "embed"), strict=True))
+        scores = [cosine(made[first][0], made[second][0]) for first, second in pairs]
+        return scores, usage_of([output for _, output in made.values()])
+
+    async def _vectors(
+        self, request: Request, prompts: list[TokensPrompt], task: PoolingTask
+    ) -> list[tuple[list[float], PoolingRequestOutput]]:
+        body = self.body
+        wanted = VectorRequest(
+            self.state,
+            self.answer_id,
+            prompts,
+            PoolingParams(use_activation=body.use_activation, task=task),
+            priority=body.priority or 0,
+            timeout=body.timeout,
+            names={},
+        )
+        outputs = await wanted.outputs(request)
+        return [(cast(list[float], one.outputs.data), one) for one in outputs]

@@ -1,0 +1,75 @@
+"""Inventory: the tensors of a checkpoint, and which of them a model has asked for.
+
+Owns the comparison of what a file has with what its architecture needs: a wrong shape is refused at
+once, tensors that are missing or left over together, so that one attempt tells all. Does not know who
+asks, nor what is done with a tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from octavo.errors import CorruptFileError
+from octavo.weights.checkpoint import DERIVED_ENDINGS, TensorView
+
+MAX_LISTED = 8
+# Stored by some files beside the embedding that it equals; a model that ties the two never asks.
+TIED_HEADS = ("lm_head.weight",)
+
+
+class Inventory:
+    """Tensors by Hugging Face name."""
+
+    def __init__(self, tensors: Mapping[str, TensorView]) -> None:
+        self._tensors = tensors
+        self._used: set[str] = set()
+        self._missing: dict[str, tuple[int, ...]] = {}
+
+    def find(self, name: str, shape: tuple[int, ...]) -> TensorView | None:
+        """The tensor `name`, marked as used; None where the file lacks it, which `verify` tells.
+
+        Raises CorruptFileError for another shape.
+        """
+        view = self._tensors.get(name)
+        if view is None:
+            self._missing[name] = shape
+            return None
+        if tuple(view.shape) != shape:
+            raise CorruptFileError(
+                f"tensor {name} has shape {list(view.shape)}, the model needs {list(shape)}"
+            )
+        self._used.add(name)
+        return view
+
+    @property
+    def surplus(self) -> list[str]:
+        """Tensors that nobody asked for and that do not follow from the rest."""
+        return [
+            name
+            for name in self._tensors
+            if name not in self._used
+            and name not in TIED_HEADS
+            and not name.endswith(DERIVED_ENDINGS)
+        ]
+
+    def verify(self) -> None:
+        """To be called when a model has asked for everything.
+
+        Raises CorruptFileError that lists what is missing and what is left over.
+        """
+        faults = []
+        if self._missing:
+            needed = [f"{name} {list(shape)}" for name, shape in self._missing.items()]
+            faults.append(f"the model file has no tensor {_listed(needed)}")
+        surplus = self.surplus
+        if surplus:
+            faults.append(f"the architecture has no place for the tensor {_listed(surplus)}")
+        if faults:
+            raise CorruptFileError("; ".join(faults))
+
+
+def _listed(names: list[str]) -> str:
+    """Some names, and how many there are besides."""
+    more = len(names) - MAX_LISTED
+    shown = ", ".join(names[:MAX_LISTED])
+    return f"{shown} and {more} more" if more > 0 else shown
