@@ -2,9 +2,9 @@
 //
 // attention_plan.hpp says who computes which chunks of which tile, attention_chunk.hpp how one chunk is
 // computed for one token; this file walks tiles and chunks and merges them (online softmax, Milakov and
-// Gimelshein 2018). A query's result is the merge, in order of position, of its chunks. All query heads
-// of a KV head are computed side by side, so that a key is read once for all of them; for a tile of many
-// tokens, keys and values are also widened to float32 once.
+// Gimelshein 2018). A query's result is the merge, in order of position, of its chunks. Query vectors, of
+// all heads of a KV head and of neighbouring tokens, are computed side by side, so that a key is read once
+// for all of them; for a tile of many tokens, keys and values are also widened to float32 once.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,14 @@
 
 namespace octavo {
 
-// Calls visit(Count<n>{}, i) for consecutive pieces of [0, num_queries) of n <= kMostQueries queries.
+// Calls visit(Count<n>{}, i) for consecutive pieces of [first, end) of n <= kMostQueries queries.
 template <class Visit>
-OCTAVO_INLINE void each_piece(int64_t num_queries, Visit visit) {
+OCTAVO_INLINE void each_piece(int64_t first, int64_t end, Visit visit) {
+  const int64_t num_queries = end - first;
   int64_t piece = num_queries;
   if (piece > kMostQueries) piece = ceil_div(num_queries, ceil_div(num_queries, kMostQueries));
-  for (int64_t i = 0; i < num_queries; i += piece) {
-    switch (least(piece, num_queries - i)) {
+  for (int64_t i = first; i < end; i += piece) {
+    switch (least(piece, end - i)) {
       case 1: visit(Count<1>{}, i); break;
       case 2: visit(Count<2>{}, i); break;
       case 3: visit(Count<3>{}, i); break;
@@ -53,7 +54,8 @@ OCTAVO_INLINE float* row_output(const AttentionArgs& args, const AttentionUnit& 
 
 }  // namespace
 
-// One unit at a time, with the memory that it needs (about 150 KiB, on the stack of the thread).
+// One unit at a time, with the memory that it needs (about 280 KiB, on the stack of the thread). Its query
+// vectors are rows, token by token.
 template <class V, KvType type>
 class AttentionTile {
  public:
@@ -61,19 +63,19 @@ class AttentionTile {
       : args_(args),
         head_dim_(args.kv.head_dim),
         alignment_(args.kv.block_size % W::kLanes == 0 ? W::kLanes / kKeyGroup : 1),
-        tile_groups_(least(kTileFloats / head_dim_ / kKeyGroup, W::kLanes) & ~(alignment_ - 1)),
+        tile_groups_(least(kWideFloats / head_dim_, kWideKeys) / kKeyGroup & ~(alignment_ - 1)),
         value_groups_(greatest(kTileFloats / head_dim_ / kKeyGroup, 4)) {}
 
   // `following` is what this thread computes afterwards, or `share` itself.
   void run(const AttentionShare& share, const AttentionShare& following) {
     const AttentionUnit& unit = share.unit;
+    load_queries(unit);
     for (int64_t chunk = share.begin_chunk; chunk < share.end_chunk; ++chunk) {
       if (streams(unit)) map_later(share, chunk, following);
       if (share.is_split) {
-        const Partial partial = shared_partial(args_, share, chunk);
-        compute_chunk(unit, chunk, partial, partial);
+        compute_chunk(unit, chunk, shared_partial(args_, share, chunk));
       } else {
-        compute_chunk(unit, chunk, total_of_unit(), next_of_unit());
+        compute_chunk(unit, chunk, next_of_unit());
         merge(unit, chunk);
       }
     }
@@ -86,6 +88,9 @@ class AttentionTile {
   using Number = typename Store::Number;
   // From so many tokens on, widening K and V once is faster than in every product.
   static constexpr int64_t kWidenTokens = 3;
+  // What is widened at a time: as many keys as a block of products takes at its widest, whatever the head
+  // size; with heads of 64 that stays in the first-level cache.
+  static constexpr int64_t kWideKeys = 64, kWideFloats = 32768;
 
   Partial total_of_unit() { return {total_max_, total_sum_, total_out_}; }
   Partial next_of_unit() { return {next_max_, next_sum_, next_out_}; }
@@ -119,41 +124,89 @@ class AttentionTile {
     return {keys.begin / kKeyGroup & mask, (ceil_div(keys.end, kKeyGroup) + alignment_ - 1) & mask};
   }
 
-  // All queries of `unit` over `chunk`. The results of tokens whose first chunk it is go to `first`,
-  // those of the others to `later`.
-  void compute_chunk(const AttentionUnit& unit, int64_t chunk, const Partial& first,
-                     const Partial& later) {
+  // What token `token` sees of `chunk`, counted from its beginning; may be empty.
+  KeyRange visible_in(const AttentionUnit& unit, int64_t chunk, int64_t token) const {
+    return in_chunk(visible(unit, token), chunk);
+  }
+
+  // All queries of `unit` over `chunk`.
+  void compute_chunk(const AttentionUnit& unit, int64_t chunk, const Partial& result) {
     const KeyRange groups = groups_of(in_chunk(unit.keys, chunk));
-    const auto result_of = [&](int64_t token) -> const Partial& {
-      return visible(unit, token).first_chunk() == chunk ? first : later;
-    };
     map_groups(unit, chunk, groups);
 
     each_tile(groups, widens(unit) ? tile_groups_ : kChunkGroups, [&](KeyRange tile) {
       if (widens(unit)) widen_keys(tile);
-      each_token(unit, chunk, [&](int64_t token, KeyRange keys) {
-        score_token(unit, token, overlap(groups_of(keys), tile));
+      each_piece(0, unit.num_rows(), [&](auto count, int64_t row) {
+        // What any of the rows sees: both ends of what tokens see only grow.
+        const int64_t last = (row + decltype(count)::value - 1) / unit.num_heads;
+        const KeyRange keys{visible_in(unit, chunk, row / unit.num_heads).begin,
+                            visible_in(unit, chunk, last).end};
+        if (keys.begin < keys.end) score_rows(unit, count, row, overlap(groups_of(keys), tile));
       });
     });
 
     each_token(unit, chunk, [&](int64_t token, KeyRange keys) {
-      const Partial& result = result_of(token);
       for (int64_t head = 0; head < unit.num_heads; ++head) {
-        const int64_t row = token * unit.num_heads + head;
-        exponentials<V, type>(args_, keys, map_, scores_ + row * kChunk, result.max + row,
-                              result.sum + row);
+        weigh_scores(keys, token * unit.num_heads + head, result);
       }
     });
 
     each_tile(groups, widens(unit) ? tile_groups_ : value_groups_, [&](KeyRange tile) {
       if (widens(unit)) widen_values(tile);
       const KeyRange tile_keys{tile.begin * kKeyGroup, tile.end * kKeyGroup};
-      each_token(unit, chunk, [&](int64_t token, KeyRange keys) {
-        const KeyRange part = overlap(keys, tile_keys);
-        if (part.begin >= part.end) return;
-        weigh_token(unit, token, part, part.begin > keys.begin, result_of(token));
+      each_piece(0, unit.num_rows(), [&](auto count, int64_t row) {
+        weigh_piece(unit, chunk, count, row, tile_keys, result);
       });
     });
+  }
+
+  // From the scores of one row to weights; its output begins at zero.
+  void weigh_scores(KeyRange keys, int64_t row, const Partial& result) {
+    float* scores = scores_ + row * kChunk;
+    if (alignment_ * kKeyGroup == W::kLanes) {
+      exponentials<V, W, type>(args_, keys, map_, scores, result.max + row, result.sum + row);
+    } else {
+      exponentials<V, V, type>(args_, keys, map_, scores, result.max + row, result.sum + row);
+    }
+    float* out = result.out + row * head_dim_;
+    for (int64_t d = 0; d < head_dim_; ++d) out[d] = 0.0f;
+  }
+
+  // Add values of `tile` to the rows of a piece: those that all of its tokens see for all rows at once,
+  // what is before and behind for each token.
+  template <class Piece>
+  void weigh_piece(const AttentionUnit& unit, int64_t chunk, Piece piece, int64_t row, KeyRange tile,
+                   const Partial& result) {
+    const int64_t end_row = row + Piece::value;
+    const int64_t first = row / unit.num_heads, last = (end_row - 1) / unit.num_heads;
+    const KeyRange common = overlap({visible_in(unit, chunk, last).begin,
+                                     visible_in(unit, chunk, first).end}, tile);
+    if (common.begin >= common.end) {
+      weigh_tokens(unit, chunk, row, end_row, tile, result);
+    } else if (first == last) {
+      weigh_rows(unit, piece, row, common, result);
+    } else {
+      weigh_tokens(unit, chunk, row, end_row, {tile.begin, common.begin}, result);
+      weigh_rows(unit, piece, row, common, result);
+      weigh_tokens(unit, chunk, row, end_row, {common.end, tile.end}, result);
+    }
+  }
+
+  // Add values of `range`, as far as tokens see them, to rows [row, end_row), token by token.
+  void weigh_tokens(const AttentionUnit& unit, int64_t chunk, int64_t row, int64_t end_row,
+                    KeyRange range, const Partial& result) {
+    if (range.begin >= range.end) return;
+    while (row < end_row) {
+      const int64_t token = row / unit.num_heads;
+      const int64_t token_end = least((token + 1) * unit.num_heads, end_row);
+      const KeyRange keys = overlap(visible_in(unit, chunk, token), range);
+      if (keys.begin < keys.end) {
+        each_piece(row, token_end, [&](auto count, int64_t first) {
+          weigh_rows(unit, count, first, keys, result);
+        });
+      }
+      row = token_end;
+    }
   }
 
   // Calls visit(tile) for consecutive pieces of `step` groups.
@@ -229,56 +282,58 @@ class AttentionTile {
     }
   }
 
-  // Scores of the heads of one token for some groups of keys.
-  void score_token(const AttentionUnit& unit, int64_t token, KeyRange groups) {
-    if (streams(unit)) return score<type, true>(unit, token, map_, groups);
-    if constexpr (type == KvType::F32) score<type, false>(unit, token, map_, groups);
-    else score<KvType::F32, false>(unit, token, wide_map_, groups);
+  void load_queries(const AttentionUnit& unit) {
+    float* to = queries_;
+    const int64_t count = unit.num_heads * head_dim_;
+    for (int64_t token = 0; token < unit.num_tokens; ++token, to += count) {
+      const float* q = args_.q + (unit.first_token + token) * args_.q_stride +
+                       unit.first_head * head_dim_;
+      __builtin_memcpy(to, q, static_cast<size_t>(count) * sizeof(float));
+    }
   }
 
-  template <KvType from, bool kPrefetch, class Map>
-  void score(const AttentionUnit& unit, int64_t token, const Map& map, KeyRange groups) {
-    const float* q = args_.q + (unit.first_token + token) * args_.q_stride +
-                     unit.first_head * head_dim_;
-    float* scores = scores_ + token * unit.num_heads * kChunk;
-    each_piece(unit.num_heads, [&](auto count, int64_t head) {
-      constexpr int kQueries = decltype(count)::value;
-      const float* query = q + head * head_dim_;
-      float* out = scores + head * kChunk;
-      if (alignment_ * kKeyGroup == W::kLanes) {
-        score_groups<W, Stored<W, from>, kQueries, kPrefetch>(query, head_dim_, map, groups, out);
-      } else {
-        score_groups<V, Stored<V, from>, kQueries, kPrefetch>(query, head_dim_, map, groups, out);
-      }
-    });
+  // Scores of the rows of a piece for some groups of keys.
+  template <class Piece>
+  void score_rows(const AttentionUnit& unit, Piece piece, int64_t row, KeyRange groups) {
+    if (streams(unit)) return score<type, true>(piece, row, map_, groups);
+    if constexpr (type == KvType::F32) score<type, false>(piece, row, map_, groups);
+    else score<KvType::F32, false>(piece, row, wide_map_, groups);
   }
 
-  // Outputs of the heads of one token over some keys; `continues` if earlier ones are in already.
-  void weigh_token(const AttentionUnit& unit, int64_t token, KeyRange keys, bool continues,
-                   const Partial& result) {
-    const int64_t row = token * unit.num_heads;
-    if (streams(unit)) return weigh<type, true>(unit, row, map_, keys, continues, result);
-    if constexpr (type == KvType::F32) weigh<type, false>(unit, row, map_, keys, continues, result);
-    else weigh<KvType::F32, false>(unit, row, wide_map_, keys, continues, result);
+  template <KvType from, bool kPrefetch, class Piece, class Map>
+  void score(Piece, int64_t row, const Map& map, KeyRange groups) {
+    const float* query = queries_ + row * head_dim_;
+    float* out = scores_ + row * kChunk;
+    if (alignment_ * kKeyGroup == W::kLanes) {
+      score_groups<W, Stored<W, from>, Piece::value, kPrefetch>(query, head_dim_, map, groups, out);
+    } else {
+      score_groups<V, Stored<V, from>, Piece::value, kPrefetch>(query, head_dim_, map, groups, out);
+    }
   }
 
-  template <KvType from, bool kPrefetch, class Map>
-  void weigh(const AttentionUnit& unit, int64_t first_row, const Map& map, KeyRange keys,
-             bool continues, const Partial& result) {
-    each_piece(unit.num_heads, [&](auto count, int64_t head) {
-      constexpr int kQueries = decltype(count)::value;
-      const int64_t row = first_row + head;
-      weigh_values<V, from, kQueries, kPrefetch>(scores_ + row * kChunk, head_dim_, map, keys,
-                                                 continues, result.out + row * head_dim_);
-    });
+  // Add the values of some keys, which all rows of the piece see.
+  template <class Piece>
+  void weigh_rows(const AttentionUnit& unit, Piece piece, int64_t row, KeyRange keys,
+                  const Partial& result) {
+    if (streams(unit)) return weigh<type, true>(piece, row, map_, keys, result);
+    if constexpr (type == KvType::F32) weigh<type, false>(piece, row, map_, keys, result);
+    else weigh<KvType::F32, false>(piece, row, wide_map_, keys, result);
+  }
+
+  template <KvType from, bool kPrefetch, class Piece, class Map>
+  void weigh(Piece, int64_t row, const Map& map, KeyRange keys, const Partial& result) {
+    weigh_values<V, from, Piece::value, kPrefetch>(scores_ + row * kChunk, head_dim_, map, keys,
+                                                   result.out + row * head_dim_);
   }
 
   // Merge what compute_chunk left in next_of_unit() into total_of_unit().
   void merge(const AttentionUnit& unit, int64_t chunk) {
     each_token(unit, chunk, [&](int64_t token, KeyRange) {
-      if (visible(unit, token).first_chunk() == chunk) return;
+      const bool is_first = visible(unit, token).first_chunk() == chunk;
       for (int64_t head = 0; head < unit.num_heads; ++head) {
-        merge_chunk<V>(next_of_unit(), total_of_unit(), token * unit.num_heads + head, head_dim_);
+        const int64_t row = token * unit.num_heads + head;
+        if (is_first) copy_chunk<V>(next_of_unit(), total_of_unit(), row, head_dim_);
+        else merge_chunk<V>(next_of_unit(), total_of_unit(), row, head_dim_);
       }
     });
   }
@@ -302,7 +357,8 @@ class AttentionTile {
   float total_max_[kTileRows], total_sum_[kTileRows];
   float next_max_[kTileRows], next_sum_[kTileRows];
   alignas(64) float scores_[kTileRows * kChunk];
-  alignas(64) float wide_[kTileFloats];
+  alignas(64) float queries_[kTileFloats];
+  alignas(64) float wide_[kWideFloats];
   alignas(64) float total_out_[kTileFloats];
   alignas(64) float next_out_[kTileFloats];
 };

@@ -134,11 +134,11 @@ void score_groups(const float* q, int64_t head_dim,
 }
 
 // out[i][d] = sum over `keys` of weights[i][key] * values[key][d] for kVectors vectors of
-// dimensions from `dim` on (or the last `rest` dimensions). `continues`: the chains start from `out`.
+// dimensions from `dim` on (or the last `rest` dimensions). The chains start from `out`.
 template <class W, class Store, int kQueries, int kVectors, bool kPrefetch, bool kWhole = true>
 OCTAVO_INLINE void value_block(const float* weights, const ChunkMap<typename Store::Number>& map,
-                               KeyRange keys, int64_t head_dim, int64_t dim, bool continues,
-                               float* out, int64_t rest = 0) {
+                               KeyRange keys, int64_t head_dim, int64_t dim, float* out,
+                               int64_t rest = 0) {
   using Floats = typename W::Floats;
   const auto load_out = [rest](const float* p) {
     if constexpr (kWhole) return W::load(p);
@@ -149,7 +149,7 @@ OCTAVO_INLINE void value_block(const float* weights, const ChunkMap<typename Sto
   for (int i = 0; i < kQueries; ++i) {
     OCTAVO_UNROLL
     for (int v = 0; v < kVectors; ++v) {
-      sums[i][v] = continues ? load_out(out + i * head_dim + dim + v * W::kLanes) : W::zero();
+      sums[i][v] = load_out(out + i * head_dim + dim + v * W::kLanes);
     }
   }
   const int64_t row = head_dim / Store::kDims;
@@ -190,75 +190,74 @@ OCTAVO_INLINE void value_block(const float* weights, const ChunkMap<typename Sto
 template <class W, class Store, int kQueries, int kVectors, bool kPrefetch>
 OCTAVO_INLINE int64_t weigh_vectors(const float* weights, int64_t head_dim,
                                     const ChunkMap<typename Store::Number>& map, KeyRange keys,
-                                    bool continues, int64_t d, float* out) {
+                                    int64_t d, float* out) {
   for (; d + kVectors * W::kLanes <= head_dim; d += kVectors * W::kLanes) {
-    value_block<W, Store, kQueries, kVectors, kPrefetch>(weights, map, keys, head_dim, d, continues,
-                                                         out);
+    value_block<W, Store, kQueries, kVectors, kPrefetch>(weights, map, keys, head_dim, d, out);
   }
   if constexpr (kVectors > 1) {
     return weigh_vectors<W, Store, kQueries, kVectors / 2, kPrefetch>(weights, head_dim, map, keys,
-                                                                      continues, d, out);
+                                                                      d, out);
   }
   return d;
 }
 
-// The outputs of kQueries queries, all dimensions.
+// Add to the outputs of kQueries queries, all dimensions.
 template <class V, KvType type, int kQueries, bool kPrefetch>
 void weigh_values(const float* weights, int64_t head_dim,
                   const ChunkMap<typename Stored<V, type>::Number>& map, KeyRange keys,
-                  bool continues, float* out) {
+                  float* out) {
   using W = typename V::Wide;
   using Store = Stored<V, type>;
   int64_t d = weigh_vectors<W, Stored<W, type>, kQueries, block_vectors<W>(kQueries), kPrefetch>(
-      weights, head_dim, map, keys, continues, 0, out);
+      weights, head_dim, map, keys, 0, out);
   if (V::kLanes < W::kLanes && d + V::kLanes <= head_dim) {
-    value_block<V, Store, kQueries, 1, kPrefetch>(weights, map, keys, head_dim, d, continues, out);
+    value_block<V, Store, kQueries, 1, kPrefetch>(weights, map, keys, head_dim, d, out);
     d += V::kLanes;
   }
   if (d == head_dim) return;
-  value_block<V, Store, kQueries, 1, kPrefetch, false>(weights, map, keys, head_dim, d, continues,
-                                                       out, head_dim - d);
+  value_block<V, Store, kQueries, 1, kPrefetch, false>(weights, map, keys, head_dim, d, out,
+                                                       head_dim - d);
 }
 
 // From scores to weights of the values for keys [begin, end) of a chunk, in place: exp(score - max) times
-// what makes numbers of units. Neighbours in the same vectors may hold anything, before and after.
-template <class V, KvType type>
+// what makes numbers of units. Neighbours in the same vectors may hold anything, before and after. X is V
+// or V::Wide: lanes meet only in the maximum, which has no order, and the sum, which goes by eights.
+template <class V, class X, KvType type>
 void exponentials(const AttentionArgs& args, KeyRange keys,
                   const ChunkMap<typename Stored<V, type>::Number>& map, float* scores, float* max,
                   float* sum) {
+  using Floats = typename X::Floats;
   constexpr float kUnit = Stored<V, type>::kUnit;
-  using Floats = typename V::Floats;
-  const int64_t begin_group = keys.begin / kKeyGroup;
-  const int64_t end_group = ceil_div(keys.end, kKeyGroup);
-  const Floats lowest = V::set1(-__builtin_inff());
+  const int64_t begin = keys.begin & ~int64_t{X::kLanes - 1};
+  const Floats lowest = X::set1(-__builtin_inff());
   Floats highest = lowest;
-  for (int64_t group = begin_group; group < end_group; ++group) {
-    const int64_t key = group * kKeyGroup;
-    Floats score = V::load(scores + key);
-    if constexpr (has_scales(type)) score = V::mul(score, V::load_f16(map.scales[group]));
-    score = V::mul(score, V::set1(args.scale * kUnit));
+  for (int64_t key = begin; key < keys.end; key += X::kLanes) {
+    Floats score = X::load(scores + key);
+    if constexpr (has_scales(type)) score = X::mul(score, X::load_f16(map.scales[key / kKeyGroup]));
+    score = X::mul(score, X::set1(args.scale * kUnit));
     if (args.soft_cap > 0.0f) {
-      const Floats cap = V::set1(args.soft_cap);
-      score = V::mul(cap, tanh<V>(V::div(score, cap)));
+      const Floats cap = X::set1(args.soft_cap);
+      score = X::mul(cap, tanh<X>(X::div(score, cap)));
     }
-    if (key + kKeyGroup > keys.end) score = V::select(V::first(keys.end - key), score, lowest);
-    if (key < keys.begin) score = V::select(V::first(keys.begin - key), lowest, score);
-    V::store(scores + key, score);
-    highest = V::max(score, highest);
+    if (key + X::kLanes > keys.end) score = X::select(X::first(keys.end - key), score, lowest);
+    if (key < keys.begin) score = X::select(X::first(keys.begin - key), lowest, score);
+    X::store(scores + key, score);
+    highest = X::max(score, highest);
   }
-  *max = V::reduce_max(highest);
-  Floats total = V::zero();
-  for (int64_t group = begin_group; group < end_group; ++group) {
-    float* at = scores + group * kKeyGroup;
-    const Floats power = exp<V>(V::sub(V::load(at), V::set1(*max)));
-    total = V::add(total, power);
-    Floats weight = power;
+  *max = X::reduce_max(highest);
+  typename V::Floats total = V::zero();
+  for (int64_t key = begin; key < keys.end; key += X::kLanes) {
+    float* at = scores + key;
+    const Floats power = exp<X>(X::sub(X::load(at), X::set1(*max)));
+    X::store(at, power);
+    OCTAVO_UNROLL
+    for (int i = 0; i < X::kLanes; i += kKeyGroup) total = V::add(total, V::load(at + i));
     if constexpr (has_scales(type)) {
-      weight = V::mul(power, V::load_f16(map.scales[group] + map.value_scales));
+      const uint16_t* scales = map.scales[key / kKeyGroup] + map.value_scales;
+      X::store(at, X::mul(power, X::load_f16(scales)));
     } else if constexpr (kUnit != 1.0f) {
-      weight = V::mul(power, V::set1(kUnit));
+      X::store(at, X::mul(power, X::set1(kUnit)));
     }
-    V::store(at, weight);
   }
   *sum = V::reduce_add(total);
 }
@@ -285,6 +284,15 @@ void merge_chunk(const Partial& next, const Partial& total, int64_t row, int64_t
   if (rest == 0) return;
   const Floats addend = V::mul(V::load_first(from + d, rest), new_factor);
   V::store_first(out + d, V::fma(V::load_first(out + d, rest), old_factor, addend), rest);
+}
+
+// Take over the result of a row's first chunk.
+template <class V>
+void copy_chunk(const Partial& next, const Partial& total, int64_t row, int64_t head_dim) {
+  total.max[row] = next.max[row];
+  total.sum[row] = next.sum[row];
+  __builtin_memcpy(total.out + row * head_dim, next.out + row * head_dim,
+                   static_cast<size_t>(head_dim) * sizeof(float));
 }
 
 // The attention output of one query vector: out / sum.

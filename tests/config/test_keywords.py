@@ -133,3 +133,17 @@ def test_options_that_would_do_nothing_are_refused(options: dict[str, Any], mess
     """And the message says what is missing."""
     with pytest.raises(ConfigError, match=message):
         engine_config(options)
+
+
+@pytest.mark.parametrize("kv_cache_dtype", ["auto", "int8", "int4", "bfloat16"])
+def test_kv_scales_from_data_go_with_every_type_but_fp8(kv_cache_dtype: str) -> None:
+    """int8 and int4 always have them, floats need none."""
+    config = engine_config({"calculate_kv_scales": True, "kv_cache_dtype": kv_cache_dtype})
+    assert config.cache.kv_cache_dtype == kv_cache_dtype
+
+
+@pytest.mark.parametrize("kv_cache_dtype", ["fp8", "fp8_e4m3", "fp8_e5m2"])
+def test_fp8_refuses_kv_scales_from_data(kv_cache_dtype: str) -> None:
+    """Those of the first batch would change later answers."""
+    with pytest.raises(ConfigError, match="--calculate-kv-scales .* use --kv-cache-dtype int8"):
+        engine_config({"calculate_kv_scales": True, "kv_cache_dtype": kv_cache_dtype})

@@ -1,7 +1,8 @@
 """The equality test on tiny models, where every way to compute an answer can be tried.
 
 Two models: one that sees everything, and Gemma 3 with windows of 9 tokens, whose layers form seven
-KV groups; every type of keys and values with one of them. Alone = batched = chunked = cached = partly cached = preempted = swapped = forked =
+KV groups; every type of keys and values with one of them. Alone = batched = chunked =
+cached = partly cached = preempted = swapped = forked =
 restored from disk after a restart = displaced by a better priority.
 """
 

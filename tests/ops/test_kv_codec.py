@@ -56,9 +56,7 @@ def test_8_bit_floats_are_rounded_to_the_nearest_and_saturate(type: KvType) -> N
     numbers = torch.cat([rows(size) for size in (1e-6, 1e-3, 1.0, 3e5)])
     found = decode(encode(numbers, type), type)
 
-    for before, after in zip(
-        numbers.flatten().tolist(), found.flatten().tolist(), strict=True
-    ):
+    for before, after in zip(numbers.flatten().tolist(), found.flatten().tolist(), strict=True):
         exponent = max(math.frexp(before)[1] - 1, 1 - bias)
         spacing = 2.0 ** (exponent - mantissa)
         expected = min(round(abs(before) / spacing) * spacing, largest)

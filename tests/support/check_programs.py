@@ -1,6 +1,6 @@
 """The check programs of csrc/tests: built outside Python, with or without sanitizers, and run.
 
-    python -m tests.support.check_programs address thread      both kinds of sanitizers, all programs
+    python -m tests.support.check_programs address thread   both kinds of sanitizers, all programs
 
 Compiled programs are kept in the folder of test data, by the hash of all that went into them.
 """
@@ -62,7 +62,9 @@ PROGRAMS = {
 }
 
 
-def run(name: str, sanitizer: str = "none", timeout: float = 600) -> subprocess.CompletedProcess[str]:
+def run(
+    name: str, sanitizer: str = "none", timeout: float = 600
+) -> subprocess.CompletedProcess[str]:
     """Build a program if it is not there, and run it."""
     program = build(name, sanitizer)
     env = os.environ | {"UBSAN_OPTIONS": "print_stacktrace=1"}
@@ -76,8 +78,10 @@ def build(name: str, sanitizer: str = "none") -> Path:
     program, flags = PROGRAMS[name], (*FLAGS, *SANITIZERS[sanitizer])
     units = [(source, _best_isa_flags() if program.uses_isa else ()) for source in program.sources]
     for source in program.per_isa:
-        for isa in _native.available_isas():
-            units.append((source, (f"-DOCTAVO_TEST_{isa.upper()}", *ISA_FLAGS[isa])))
+        units += [
+            (source, (f"-DOCTAVO_TEST_{isa.upper()}", *ISA_FLAGS[isa]))
+            for isa in _native.available_isas()
+        ]
     compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
     assert compiler is not None, "the extension cannot have been built without a compiler"
     folder = data_folder() / "check-programs"
@@ -120,6 +124,11 @@ def _compile(
     staged.rename(target)
 
 
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
 def main() -> int:
     """Run programs under sanitizers, and say what they found."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.check_programs")
@@ -132,10 +141,10 @@ def main() -> int:
             start = time.monotonic()
             outcome = run(name, sanitizer, timeout=3600)
             verdict = "FAIL" if outcome.returncode else "ok  "
-            print(f"{verdict} {name} ({sanitizer}, {time.monotonic() - start:.0f} s)", flush=True)
+            _say(f"{verdict} {name} ({sanitizer}, {time.monotonic() - start:.0f} s)")
             if outcome.returncode:
                 failed += 1
-                print(outcome.stdout[-4000:], outcome.stderr[-12000:], sep="\n")
+                _say(outcome.stdout[-4000:] + outcome.stderr[-12000:])
     return 1 if failed else 0
 
 
