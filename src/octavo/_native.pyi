@@ -51,7 +51,7 @@ class Weights:
         interleaved_heads: int = 0,
         first_row: int = 0,
     ) -> None:
-        """Pack a tensor, or rows of it, from its bytes in a model file; on all threads, without GIL.
+        """Pack a tensor, or rows of it, from its bytes in a model file; all threads, no GIL.
 
         A piece begins at a multiple of 8 rows and ends at one or with the tensor. ValueError also
         for numbers and scales that are not finite.

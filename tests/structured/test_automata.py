@@ -1,4 +1,4 @@
-"""The two ways to llguidance, its C interface and its Python module, are one to whoever uses them."""
+"""The two ways to llguidance, its C interface and its Python module, are one to their users."""
 
 from __future__ import annotations
 
@@ -95,9 +95,7 @@ def test_a_grammar_that_is_none_gives_the_same_error(both: list[Automata]) -> No
 
 
 def test_what_would_not_be_enforced_is_told_by_both(both: list[Automata]) -> None:
-    loose = json.dumps(
-        {"grammars": [{"json_schema": {"type": "string", "format": "unheard-of"}}]}
-    )
+    loose = json.dumps({"grammars": [{"json_schema": {"type": "string", "format": "unheard-of"}}]})
     first, second = (automata.matcher(loose) for automata in both)
     assert bool(first.get_grammar_warnings()) == bool(second.get_grammar_warnings())
     assert first.is_error() == second.is_error()

@@ -1,4 +1,4 @@
-"""SentencePiece over a stored vocabulary cuts as the `tokenizers` library does with a list of merges."""
+"""SentencePiece over a stored vocabulary cuts as `tokenizers` does with a list of merges."""
 
 from __future__ import annotations
 

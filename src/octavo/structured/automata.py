@@ -1,8 +1,8 @@
 """Automata over the tokens of one model: which tokens may come next in a text of some form.
 
-Owns what they are made of and who makes them: llguidance through its C interface (`llguidance_c.py`)
-where that can be had, else through its Python module, which keeps all other threads waiting while it
-reads a vocabulary. Does not know kinds of grammars, caches, requests.
+Owns what they are made of and who makes them: llguidance through its C interface
+(`llguidance_c.py`) where that can be had, else through its Python module, which keeps all other
+threads waiting while it reads a vocabulary. Does not know kinds of grammars, caches, requests.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _Vocabulary(llguidance.TokenizerWrapper):
         self.is_tokenizer_wrapper = True
         self.tokens = tokens.token_bytes
         self.special_token_ids = sorted(tokens.special_ids)
-        self.eos_token_id = next(iter(tokens.eos_token_ids), None)
+        self.eos_token_id = next(iter(tokens.eos_token_ids), None)  # type: ignore[assignment]
         self.bos_token_id = None
         self._encode = tokens.encode
 

@@ -1,9 +1,9 @@
 """llguidance through the C interface of its library, by ctypes.
 
 Owns the layout of its structures and the life of its objects. Every call lets other threads run,
-which its Python module does not do while it sorts a vocabulary: a second for 262,144 tokens, in which
-a server would answer nobody. The interface is that of llguidance.h; structures are checked against
-the defaults that the library itself writes into them before anything is trusted to them.
+which its Python module does not do while it sorts a vocabulary: a second for 262,144 tokens, in
+which a server would answer nobody. The interface is that of llguidance.h; structures are checked
+against the defaults that the library itself writes into them before anything is trusted to them.
 """
 
 from __future__ import annotations
@@ -124,10 +124,10 @@ class CAutomata:
         source = grammar.encode("utf-8", "replace")
         address = self._library.llg_new_matcher(byref(init), kind, source)
         message = ctypes.create_string_buffer(_MESSAGE_BYTES)
-        has_warning = 1 == self._library.llg_validate_grammar(
+        status = self._library.llg_validate_grammar(
             byref(init), kind, source, message, _MESSAGE_BYTES
         )
-        warnings = [message.value.decode("utf-8", "replace")] if has_warning else []
+        warnings = [message.value.decode("utf-8", "replace")] if status == 1 else []
         return CMatcher(self, address, warnings)
 
     def is_end(self, token: int) -> bool:
@@ -209,7 +209,7 @@ class CMatcher:
         """See `Matcher`."""
         if self.is_stopped() and not self.is_error() and self._automata.is_end(token):
             return True
-        return 0 == self._library.llg_matcher_consume_token(self._address, token)
+        return bool(self._library.llg_matcher_consume_token(self._address, token) == 0)
 
     def is_stopped(self) -> bool:
         """See `Matcher`."""

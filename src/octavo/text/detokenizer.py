@@ -23,7 +23,6 @@ from codecs import utf_8_decode
 from collections.abc import Sequence
 from typing import Any
 
-
 from tokenizers.decoders import DecodeStream
 
 from octavo.text.spelling import Spelling

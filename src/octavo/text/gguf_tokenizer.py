@@ -1,10 +1,10 @@
 """A tokenizer from the metadata of a GGUF file.
 
-Owns the meaning of the `tokenizer.ggml.*` keys: byte-level BPE (`gpt2`), SentencePiece BPE (`llama`,
-merged by our own code: `sentencepiece.py`) and WordPiece (`bert`). A file holds the vocabulary, not a
-tokenizer: what a tokenizer.json would say besides is known by the name of the pre-tokenizer
-(`pre_tokenizers.py`) or recovered from scores.
-Does not know: where the metadata come from.
+Owns the meaning of the `tokenizer.ggml.*` keys: byte-level BPE (`gpt2`), SentencePiece BPE
+(`llama`, merged by our own code: `sentencepiece.py`) and WordPiece (`bert`). A file holds the
+vocabulary, not a tokenizer: what a tokenizer.json would say besides is known by the name of the
+pre-tokenizer (`pre_tokenizers.py`) or recovered from scores. Does not know: where the metadata come
+from.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class StoredStrings(Protocol):
     """Metadata that can show a list of strings where it lies."""
 
     def stored_strings(self, key: str) -> tuple[memoryview, int] | None:
-        """(each string as its length u64 and its bytes, number of strings); None for another value."""
+        """(each string as its length u64 and its bytes, their number); None for other values."""
 
 
 def tokenizer_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
@@ -92,7 +92,7 @@ class _GgufVocabulary:
 
     @cached_property
     def tokens(self) -> list[str]:
-        """All tokens by id. Decoded when somebody asks: that takes a moment for a large vocabulary."""
+        """All tokens by id; decoded when somebody asks, for a large vocabulary takes a moment."""
         tokens = _named_tokens(self._list("tokens", str))
         if self._metadata.get(KEY + "model") == WORD_PIECES:
             return [word_piece(token) for token in tokens]

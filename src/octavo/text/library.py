@@ -1,7 +1,7 @@
 """What a library must be able to do for a `Tokenizer`: cut text into tokens and name them.
 
-Owns the contract only. `tokenizers.Tokenizer` satisfies it as it is, and so does our own SentencePiece
-(`sentencepiece.py`).
+Owns the contract only. `tokenizers.Tokenizer` satisfies it as it is, and so does our own
+SentencePiece (`sentencepiece.py`).
 """
 
 from __future__ import annotations

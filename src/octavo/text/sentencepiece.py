@@ -1,8 +1,8 @@
 """SentencePiece BPE straight from a stored vocabulary: nothing is built that the file has already.
 
-Owns the bridge to the native merger, which ranks merges by score where the `tokenizers` library wants
-a list of them: for Gemma 3 half a million, which takes seconds and hundreds of megabytes to make.
-Does not know: the keys of a file, what is put around a text. Satisfies `library.Library`.
+Owns the bridge to the native merger, which ranks merges by score where the `tokenizers` library
+wants a list of them: for Gemma 3 half a million, which takes seconds and hundreds of megabytes to
+make. Does not know: the keys of a file, what is put around a text. Satisfies `library.Library`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from octavo.text.spelling import SPACE_MARK
 class Pieces(Protocol):
     """See `octavo._native.SentencePiece`."""
 
-    def __init__(  # noqa: PLR0913 - the sizes of one C++ constructor
+    def __init__(
         self,
         stored: object,
         kinds: object,

@@ -74,7 +74,7 @@ class GgufMetadata(Mapping[str, object]):
         return value.count if isinstance(value, StoredArray) else None
 
     def stored_strings(self, key: str) -> tuple[memoryview, int] | None:
-        """A list of strings where it lies, each its length (u64) and its bytes, and how many they are.
+        """A list of strings where it lies, each its length (u64) and its bytes, and their number.
 
         None where there is no such list. The bytes stay valid as long as the view is referenced.
         """

@@ -1,8 +1,8 @@
 """Inventory: the tensors of a checkpoint, and which of them a model has asked for.
 
 Owns the comparison of what a file has with what its architecture needs: a wrong shape is refused at
-once, tensors that are missing or left over together, so that one attempt tells all. Does not know who
-asks, nor what is done with a tensor.
+once, tensors that are missing or left over together, so that one attempt tells all. Does not know
+who asks, nor what is done with a tensor.
 """
 
 from __future__ import annotations

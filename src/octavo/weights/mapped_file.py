@@ -31,7 +31,7 @@ def map_file(path: Path) -> memoryview:
 
 
 def let_go(view: memoryview) -> None:
-    """Take the file behind `view` out of this process's memory. What is touched again is read again.
+    """Take the file behind `view` out of this process's memory; what is touched is read again.
 
     Bytes that lie in no file stay.
     """
