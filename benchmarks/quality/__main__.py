@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarks.record import ROOT, write_results
 from octavo import LLM, SamplingParams
+from octavo.prompts import TokensPrompt
 
 BASE = "float32"
 TYPES = ("bfloat16", "float16", "int8", "fp8_e4m3", "fp8_e5m2", "int4")
@@ -39,7 +40,7 @@ def read(model: str, pieces: Sequence[Sequence[int]], **options: Any) -> Reading
     longest = max(map(len, pieces)) + 1
     with LLM(model=model, max_model_len=longest, enable_prefix_caching=False, **options) as llm:
         kv = llm.llm_engine.engine.memory_plan.kv
-        given = [{"prompt_token_ids": list(piece)} for piece in pieces]
+        given = [TokensPrompt(prompt_token_ids=list(piece)) for piece in pieces]
         outputs = llm.generate(given, params, use_tqdm=False)
     losses: list[float] = []
     for piece, output in zip(pieces, outputs, strict=True):

@@ -145,5 +145,5 @@ def test_kv_scales_from_data_go_with_every_type_but_fp8(kv_cache_dtype: str) -> 
 @pytest.mark.parametrize("kv_cache_dtype", ["fp8", "fp8_e4m3", "fp8_e5m2"])
 def test_fp8_refuses_kv_scales_from_data(kv_cache_dtype: str) -> None:
     """Those of the first batch would change later answers."""
-    with pytest.raises(ConfigError, match="--calculate-kv-scales .* use --kv-cache-dtype int8"):
+    with pytest.raises(ConfigError, match=r"--calculate-kv-scales .* use --kv-cache-dtype int8"):
         engine_config({"calculate_kv_scales": True, "kv_cache_dtype": kv_cache_dtype})
