@@ -32,7 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         max_num_batched_tokens=options.max_num_batched_tokens,
         preemption_mode=options.preemption_mode,
     )
-    cache = CacheConfig(enable_prefix_caching=not options.no_prefix_caching)
+    cache = CacheConfig(
+        enable_prefix_caching=not options.no_prefix_caching,
+        swap_space=options.host_slots / 2**30,  # of blocks of one byte each
+    )
     kv_plan = KVPlan(
         num_blocks=options.blocks,
         block_size=options.block_size,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from transformers import PreTrainedModel
 from octavo.contracts.step import PoolingMethod
 from octavo.runner.base import Runner
 from octavo.runner.native_runner import NativeRunner
-from octavo.weights.checkpoint import Checkpoint
+from octavo.weights.checkpoint import Checkpoint, understood_as
 from octavo.weights.gguf_checkpoint import open_gguf
 from octavo.weights.hf_folder import open_folder
 from tests.models.conftest import BACKENDS
@@ -44,6 +45,12 @@ HEADLESS = [name for name, case in CASES.items() if case.model.endswith("Model")
 TWO_TEXTS = [name for name, case in CASES.items() if case.config == "BertConfig"]
 
 
+def opened(folder: Path, **options: Any) -> Checkpoint:
+    """As the engine opens a model of vectors: without heads that it was trained with."""
+    checkpoint = open_folder(folder, **options)
+    return understood_as(checkpoint, checkpoint.facts)
+
+
 @dataclass
 class Made:
     """A model in a folder, and transformers with the same numbers."""
@@ -63,7 +70,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Made]:
         if name not in known:
             oracle = make_encoder(name)
             folder = save_encoder(oracle, root / name)
-            known[name] = Made(oracle, folder, open_folder(folder))
+            known[name] = Made(oracle, folder, opened(folder))
         return known[name]
 
     return make
@@ -217,7 +224,7 @@ def test_pooling_is_what_sentence_transformers_wrote(
     flag += "s" if mode == "mean" else ""
     oracle = make_encoder("bert")
     folder = save_encoder(oracle, tmp_path / "model")
-    checkpoint = open_folder(as_sentence_transformer(folder, flag, max_seq_length=110))
+    checkpoint = opened(as_sentence_transformer(folder, flag, max_seq_length=110))
     pooling = checkpoint.facts.pooling
     assert pooling is not None
     assert checkpoint.facts.max_position == 110  # of the 130 that config.json allows
@@ -302,7 +309,7 @@ def test_a_reranker_that_answers_with_a_word_scores_it(
         "classifier_from_token": ["fox", "dog"],
         "is_original_qwen3_reranker": True,
     }
-    checkpoint = open_folder(folder, overrides=overrides)
+    checkpoint = opened(folder, overrides=overrides)
     runner = start_runner(BACKENDS[backend], checkpoint, SIZES)
     fox, dog = (pair_library().token_to_id(word) for word in ("fox", "dog"))
     logits = next_logits(oracle, PROMPT)
@@ -322,7 +329,7 @@ def test_small_layers_of_sentence_transformers_stand_on_top(backend: str, tmp_pa
         save_encoder(oracle, tmp_path / "model"), "pooling_mode_mean_tokens"
     )
     matrix, bias = add_dense(folder, out_features=24)
-    checkpoint = open_folder(folder)
+    checkpoint = opened(folder)
     runner = start_runner(BACKENDS[backend], checkpoint, SIZES)
     mean = hidden_states(oracle, PROMPT).mean(dim=0)
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
-from tests.support.check_programs import PROGRAMS, run
+from octavo.foundation.machine import cpu_count
+from tests.support.check_programs import PROGRAMS, build, run
 
 
-@pytest.mark.timeout(600)  # where the kernels have changed, most of it is the compiler's
+@pytest.fixture(scope="module")
+def programs() -> None:
+    """All of them, compiled side by side."""
+    with ThreadPoolExecutor(cpu_count()) as pool:
+        list(pool.map(build, reversed(PROGRAMS)))  # the longest first
+
+
+@pytest.mark.timeout(900)  # where the kernels have changed, most of it is the compiler's
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.usefixtures("programs")
 def test_the_check_program_passes(name: str) -> None:
     """Over all instruction sets that this machine has."""
     outcome = run(name)

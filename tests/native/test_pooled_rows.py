@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from octavo.config.model_facts import PoolingFacts
@@ -13,17 +11,17 @@ from tests.support.random_checkpoint import VOCAB_SIZE, RandomCheckpoint, tensor
 from tests.support.step_driver import RunnerSizes, StepDriver, start_runner
 
 SIZES = RunnerSizes(max_model_len=64, max_num_batched_tokens=128, threads=2)
-POISON = VOCAB_SIZE - 1  # a token whose embedding is NaN
+POISON = VOCAB_SIZE - 1  # a token whose embedding is too large to be scaled up
 WIDTH = tiny_facts().hidden_size
 
 
 def driver_of(method: PoolingMethod | None = "last") -> StepDriver:
     """A tiny Llama that makes vectors; without a method one that makes text."""
     pooling = None if method is None else PoolingFacts(method="last")
-    checkpoint = RandomCheckpoint(tiny_facts(pooling=pooling))
+    checkpoint = RandomCheckpoint(tiny_facts(pooling=pooling, embedding_scale=2.0))
     name = "model.embed_tokens.weight"
     table = list(checkpoint.tensors[name].data.cast("f"))
-    table[POISON * WIDTH :] = [math.nan] * WIDTH
+    table[POISON * WIDTH :] = [3e38] * WIDTH
     changed = tensor_of(name, (VOCAB_SIZE, WIDTH), table)
     checkpoint.tensors = {**checkpoint.tensors, name: changed}
     return StepDriver(start_runner(NativeRunner, checkpoint, SIZES), SIZES)

@@ -215,6 +215,7 @@ class _GgufVocabulary:
         library.normalizer = normalizers.BertNormalizer(lowercase=not is_cased)
         library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         library.decoder = decoders.WordPiece()
+        self._add_whole_tokens(library)
         begin, end = self._mark("cls", "bos", "[CLS]"), self._mark("seperator", "eos", "[SEP]")
         library.post_processor = processors.TemplateProcessing(
             single=[begin, "$A", end],
