@@ -101,15 +101,30 @@ def test_a_preempted_search_comes_back_as_a_whole(
     judge(rig, request)
 
 
-def test_beams_displace_who_stands_behind_the_search(new_rig: MakeRig):
+def test_rows_are_kept_for_the_beams_that_a_search_will_have(new_rig: MakeRig):
+    """Whoever took one would have to leave it in the next step."""
     rig = new_rig(script, candidates=candidates, max_num_seqs=3)
     request = make_search()
     rig.add(request, make_request("b", [90], max_tokens=9), make_request("c", [91], max_tokens=9))
-    rig.steps(2)
-    assert len(rig.scheduler.in_flight) == 0
+    assert rig.step().num_tokens == [10]
+    rig.steps(1)
     assert [one.id for one in rig.scheduler.running] == ["s"]
     rig.finish()
+    assert rig.scheduler.counters.num_preemptions == 0
     judge(rig, request)
+
+
+def test_two_searches_run_side_by_side_if_there_are_rows_for_both(new_rig: MakeRig):
+    """With one row less the second one waits for the end of the first."""
+    for num_rows, num_running in ((6, 2), (5, 1)):
+        rig = new_rig(script, candidates=candidates, max_num_seqs=num_rows)
+        searches = make_search("s"), make_search("t", range(20, 30))
+        rig.add(*searches)
+        rig.steps(3)
+        assert len(rig.scheduler.running) == num_running
+        rig.finish()
+        for request in searches:
+            judge(rig, request)
 
 
 def test_beams_wait_for_those_who_stand_before_the_search(new_rig: MakeRig):

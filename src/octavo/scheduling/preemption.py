@@ -90,25 +90,15 @@ def victims_of_arrival(
     kept = match.held() if match is not None else ()
     tables = [holder.table for request in candidates for holder in request.holders]
     freed = iter(kv.num_blocks_freed_by(tables, kept))
-    num_freed, num_rows = 0, sum(_num_rows(request) for request in running)
+    num_freed, num_rows = 0, sum([request.num_rows for request in running])
     for num_victims in range(len(candidates) + 1):
         if num_victims:
             victim = candidates[num_victims - 1]
-            num_rows -= _num_rows(victim)
+            num_rows -= victim.num_rows
             for _ in victim.holders:
                 num_freed = next(freed)
-        has_row = num_rows + _num_rows_to_start(arrival) <= max_num_running
+        has_row = num_rows + arrival.num_rows <= max_num_running
         num_spare = num_spare_blocks(kv, len(running) - num_victims)
         if has_row and num_lacking + num_spare <= num_freed:
             return candidates[:num_victims]
     return []
-
-
-def _num_rows(request: Request) -> int:
-    """Rows that a running request holds."""
-    return len(request.holders)
-
-
-def _num_rows_to_start(request: Request) -> int:
-    """Rows that must be free for a waiting request: all beams of a search come back together."""
-    return len(request.holders)

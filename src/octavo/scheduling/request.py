@@ -145,6 +145,11 @@ class Request:
         return [self] if self.search is None else self.search.members
 
     @property
+    def num_rows(self) -> int:
+        """Rows that it needs to run: one, or those of all beams that a search will have."""
+        return 1 if self.search is None else self.search.ranking.spec.beam_width
+
+    @property
     def lead(self) -> Request:
         """Whose tokens decide about its admission: itself, or the first beam of a search."""
         return self if self.search is None else self.search.members[0]

@@ -381,7 +381,11 @@ class Scheduler:
         uses_cache: bool = True,
     ) -> bool:
         """Let one waiting request run in this step, if it fits."""
-        if len(request.holders) > self.rows.num_free:
+        # Searches have a row for each beam only after their first step: rows are kept for these.
+        num_owed_rows = sum(
+            [one.num_rows - len(one.holders) for one in self.running if one.search is not None]
+        )
+        if request.num_rows + num_owed_rows > self.rows.num_free:
             return False
         num_spare = num_spare_blocks(self.kv, len(self.running))
         family = request.family
