@@ -14,8 +14,10 @@ from octavo.errors import ConfigError, InvalidRequestError, OctavoError
 COMMANDS = {
     "serve": ("octavo.cli.serve", "Serve a model over an OpenAI-compatible HTTP API."),
     "run": ("octavo.cli.run", "Answer one prompt here and now, without a server."),
+    "run-batch": ("octavo.cli.run_batch", "Answer a file of requests, without a server."),
     "chat": ("octavo.cli.chat", "Talk to a running server."),
     "complete": ("octavo.cli.complete", "Let a running server continue texts."),
+    "keys": ("octavo.cli.keys", "Make, list and remove the keys of a server."),
     "top": ("octavo.cli.top", "Watch the requests and KV blocks of a running server."),
     "pull": ("octavo.cli.pull", "Fetch a model into the cache."),
     "list": ("octavo.cli.list_models", "List the models that are at hand."),
