@@ -43,6 +43,14 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
+class BarGroup:
+    """Bars side by side, one for each name of the chart; 0 where there is no value."""
+
+    name: str
+    values: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
 class Scale:
     """Values from `low` to `high` on pixels from `begin` to `end`."""
 
@@ -113,6 +121,38 @@ def stacked_bars(title: str, y_label: str, part_names: Sequence[str], bars: Sequ
                 parts.append(_text(left + width / 2, middle, label, "middle", "on"))
         parts += _wrapped(left + width / 2, HEIGHT - _BOTTOM + 16, bar.name)
     parts += _legend(part_names, _part_colours(len(part_names)), is_filled=True)
+    return _document(title, parts)
+
+
+def grouped_bars(title: str, names: Sequence[str], groups: Sequence[BarGroup]) -> str:
+    """Groups of bars, each group on a scale of its own: its highest value fills the height.
+
+    The values are written over the bars, so groups of different sizes can stand side by side.
+    """
+    if not names or not groups:
+        raise ValueError(f"plot {title!r} has no bars")
+    parts = _axes(title, "", "")
+    pitch = (WIDTH - _LEFT - _RIGHT) / len(groups)
+    width = pitch * 0.86 / len(names)
+    for place, group in enumerate(groups):
+        up = Scale(0.0, 1.08 * (max(group.values) or 1.0), HEIGHT - _BOTTOM, _TOP)
+        begin = _LEFT + pitch * (place + 0.07)
+        for number, value in enumerate(group.values):
+            left, top = begin + width * number, up.at(value)
+            parts.append(
+                f'<rect class="f{number % _MAX_COLOURS}" x="{left:.1f}" y="{top:.1f}" '
+                f'width="{width * 0.9:.1f}" height="{HEIGHT - _BOTTOM - top:.1f}"/>'
+            )
+            if value:
+                x, shown = left + width * 0.45, f"{value:.0f}"
+                turned = f'transform="rotate(-90 {x + 3:.1f} {top - 4:.1f})"'
+                parts.append(
+                    f'<text class="small" x="{x + 3:.1f}" y="{top - 4:.1f}" {turned}>{shown}</text>'
+                )
+        middle = begin + width * len(names) / 2
+        parts.append(_text(middle, HEIGHT - _BOTTOM + 18, group.name, "middle"))
+    colours = [number % _MAX_COLOURS for number in range(len(names))]
+    parts += _legend(names, colours, is_filled=True)
     return _document(title, parts)
 
 

@@ -1,4 +1,4 @@
-"""octavo bench: speed of the engine core on this machine, and where the time of a step goes.
+"""octavo bench without a command: four fixed workloads, and where the time of a step goes.
 
 Random token ids, greedy, end tokens ignored, prefix cache off; time from the first submit to the
 last token. Figures are medians over the runs, step times medians over all steps of a full batch.
@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from octavo.cli.banner import memory_line
+from octavo.cli.bench.offline import reached, roofs_of, work_of
+from octavo.cli.bench.roofs import Roofs
 from octavo.cli.engine_flags import add_engine_flags, engine_config
 from octavo.config.cli_args import Parser
 from octavo.engine.build import Engine, build_engine
@@ -59,6 +61,8 @@ class Result:
     step_ms: float  # median of a step, everything included
     python_step_ms: float  # median of its part outside the native call
     runs_s: tuple[float, ...]
+    read_share: float  # of the read bandwidth, by the weights alone; see `offline.reached`
+    gop_share: float  # of the products' rate
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -77,23 +81,32 @@ def run(arguments: Sequence[str]) -> int:
     try:
         print(f"{engine.name}: {engine.hardware}; loaded in {load_s:.2f} s")
         print(memory_line(engine.memory_plan))
-        print(f"{'workload':<14} {'in tok/s':>9} {'out tok/s':>9} {'step ms':>8} {'python ms':>9}")
+        roofs = roofs_of(engine)
+        print(roofs.line())
+        print(
+            f"{'workload':<14} {'in tok/s':>9} {'out tok/s':>9} {'step ms':>8} {'python ms':>9} "
+            f"{'read':>6} {'ops':>6}"
+        )
         results = []
         for workload in WORKLOADS:
-            results.append(measure(engine, workload, max(1, parsed.runs)))
+            results.append(measure(engine, workload, max(1, parsed.runs), roofs))
             print(_row(results[-1]))
         if parsed.json:
-            _write(Path(parsed.json), engine, results, load_s)
+            _write(Path(parsed.json), engine, results, load_s, roofs)
     finally:
         engine.core.stop()
     return 0
 
 
-def measure(engine: Engine, workload: Workload, num_runs: int) -> Result:
+def measure(engine: Engine, workload: Workload, num_runs: int, roofs: Roofs) -> Result:
     """Medians over the runs, after one run that warms up."""
     generator = random.Random(0)  # noqa: S311 - token ids of a benchmark
-    runs_s, steps = [], []
+    runs_s: list[float] = []
+    steps: list[StepStats] = []
+    before = work_of(engine)
     for number in range(num_runs + 1):
+        if number == 1:
+            before = work_of(engine)
         run_s, run_steps = _run_once(engine, workload, generator)
         if number > 0:
             runs_s.append(run_s)
@@ -101,6 +114,7 @@ def measure(engine: Engine, workload: Workload, num_runs: int) -> Result:
             full = max(step.num_rows for step in run_steps)
             steps += [step for step in run_steps if step.num_rows == full]
     median_s = statistics.median(runs_s)
+    shares = reached(engine, roofs, before, sum(runs_s))
     num_tokens = workload.num_requests * workload.new_len
     return Result(
         name=workload.name,
@@ -112,6 +126,8 @@ def measure(engine: Engine, workload: Workload, num_runs: int) -> Result:
         step_ms=1e3 * statistics.median(step.python_s + step.compute_s for step in steps),
         python_step_ms=1e3 * statistics.median(step.python_s for step in steps),
         runs_s=tuple(round(value, 4) for value in runs_s),
+        read_share=shares["read_share"],
+        gop_share=shares["gop_share"],
     )
 
 
@@ -143,11 +159,14 @@ def _run_once(
 def _row(result: Result) -> str:
     return (
         f"{result.name:<14} {result.prompt_tokens_per_s:>9.1f} {result.new_tokens_per_s:>9.1f} "
-        f"{result.step_ms:>8.2f} {result.python_step_ms:>9.3f}"
+        f"{result.step_ms:>8.2f} {result.python_step_ms:>9.3f} "
+        f"{result.read_share:>6.0%} {result.gop_share:>6.0%}"
     )
 
 
-def _write(path: Path, engine: Engine, results: Sequence[Result], load_s: float) -> None:
+def _write(
+    path: Path, engine: Engine, results: Sequence[Result], load_s: float, roofs: Roofs
+) -> None:
     document = {
         "octavo": version(),
         "date": time.strftime("%Y-%m-%d"),
@@ -155,6 +174,7 @@ def _write(path: Path, engine: Engine, results: Sequence[Result], load_s: float)
         "model": engine.name,
         "hardware": engine.hardware,
         "load_s": round(load_s, 3),
+        "roofs": {name: getattr(roofs, name) for name in Roofs.__slots__},
         "results": [
             {name: getattr(result, name) for name in Result.__slots__} for result in results
         ],
