@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -86,17 +87,34 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
 def fit(steps: Sequence[MeasuredStep], origin: str) -> Fit:
     """The linear model nearest to the steps. Raises ValueError when there are too few."""
-    if len(steps) < 2 * len(NAMES):
-        raise ValueError(f"{len(steps)} steps are too few to fit {len(NAMES)} numbers")
-    kept = list(range(len(NAMES)))
+    values = non_negative_fit(steps, NAMES)
+    model = CostModel(origin=origin, **dict(zip(NAMES, values, strict=True)))
+    return _judged(model, steps)
+
+
+class Measured(Protocol):
+    """Something that took a time, and what the time may depend on."""
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def features(self) -> Sequence[float]: ...
+
+
+def non_negative_fit(steps: Sequence[Measured], names: Sequence[str]) -> list[float]:
+    """A coefficient from 0 for each feature. Raises ValueError when there are too few steps."""
+    if len(steps) < 2 * len(names):
+        raise ValueError(f"{len(steps)} steps are too few to fit {len(names)} numbers")
+    kept = list(range(len(names)))
     values = _least_squares(steps, kept)
     while min(values) < 0:
         del kept[values.index(min(values))]
         values = _least_squares(steps, kept)
-    found = dict.fromkeys(NAMES, 0.0)
-    found.update({NAMES[place]: value for place, value in zip(kept, values, strict=True)})
-    model = CostModel(origin=origin, **found)
-    return _judged(model, steps)
+    found = [0.0] * len(names)
+    for place, value in zip(kept, values, strict=True):
+        found[place] = value
+    return found
 
 
 def read_cost_model(path: Path) -> CostModel:
@@ -130,7 +148,7 @@ def _judged(model: CostModel, steps: Sequence[MeasuredStep]) -> Fit:
     )
 
 
-def _least_squares(steps: Sequence[MeasuredStep], kept: Sequence[int]) -> list[float]:
+def _least_squares(steps: Sequence[Measured], kept: Sequence[int]) -> list[float]:
     """Coefficients of the kept features that minimise the sum of squared relative errors."""
     size = len(kept)
     matrix = [[0.0] * (size + 1) for _ in range(size)]

@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT = 720, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 74, 196, 46, 56
-_MAX_COLOURS = 8
+MAX_COLOURS = 8
 _DASHES = ("", "7 4", "2 3", "9 3 2 3", "12 4", "4 2", "1 4", "6 2 1 2")
 # Light and dark variants of eight colours that stay apart for most colour-blind readers.
 _LIGHT = ("#0969b2", "#c2410c", "#15803d", "#7c3aed", "#a16207", "#be185d", "#0f766e", "#57606a")
@@ -92,7 +92,7 @@ def line_chart(
         parts += _guide(guide[0], up.at(guide[1]))
     for number, one in enumerate(points):
         parts += _line(number, one, across, up)
-    colours = [number % _MAX_COLOURS for number in range(len(points))]
+    colours = [number % MAX_COLOURS for number in range(len(points))]
     names = [one.name if min(one.ys) <= up.high else f"{one.name} (above)" for one in points]
     parts += _legend(names, colours, is_filled=False)
     return _document(title, parts)
@@ -140,7 +140,7 @@ def grouped_bars(title: str, names: Sequence[str], groups: Sequence[BarGroup]) -
         for number, value in enumerate(group.values):
             left, top = begin + width * number, up.at(value)
             parts.append(
-                f'<rect class="f{number % _MAX_COLOURS}" x="{left:.1f}" y="{top:.1f}" '
+                f'<rect class="f{number % MAX_COLOURS}" x="{left:.1f}" y="{top:.1f}" '
                 f'width="{width * 0.9:.1f}" height="{HEIGHT - _BOTTOM - top:.1f}"/>'
             )
             if value:
@@ -151,7 +151,7 @@ def grouped_bars(title: str, names: Sequence[str], groups: Sequence[BarGroup]) -
                 )
         middle = begin + width * len(names) / 2
         parts.append(_text(middle, HEIGHT - _BOTTOM + 18, group.name, "middle"))
-    colours = [number % _MAX_COLOURS for number in range(len(names))]
+    colours = [number % MAX_COLOURS for number in range(len(names))]
     parts += _legend(names, colours, is_filled=True)
     return _document(title, parts)
 
@@ -166,7 +166,7 @@ def ticks(low: float, high: float, most: int = 7) -> list[float]:
 
 
 def _line(number: int, one: Series, across: Scale, up: Scale) -> list[str]:
-    colour = number % _MAX_COLOURS
+    colour = number % MAX_COLOURS
     places = [(across.at(x), up.at(y)) for x, y in _inside(one, up.high)]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     dash = f' stroke-dasharray="{_DASHES[colour]}"' if _DASHES[colour] else ""
@@ -247,7 +247,7 @@ def _guide(name: str, y: float) -> list[str]:
 
 
 def _part_colours(num_parts: int) -> list[int]:
-    return [*(number % (_MAX_COLOURS - 1) for number in range(num_parts - 1)), _MAX_COLOURS - 1]
+    return [*(number % (MAX_COLOURS - 1) for number in range(num_parts - 1)), MAX_COLOURS - 1]
 
 
 def _legend(names: Sequence[str], colours: Sequence[int], *, is_filled: bool) -> list[str]:

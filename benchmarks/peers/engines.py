@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 Form = Literal[
     "gguf", "float32", "bfloat16", "openvino-float32", "openvino-int4", "ctranslate2", "onnx"
 ]
+_AMX_FIX = Path(__file__).resolve().parent / "gcc12_amx.h"
 TORCH = "torch==2.13.0"  # installed first: the wheel for CPUs where the machine offers one
 
 
@@ -28,6 +30,7 @@ class Step:
     with_dependencies: bool = True
     dependencies_of: str = ""  # instead: what an installed package asks for
     without: tuple[str, ...] = ()  # ... but for these
+    removed: tuple[str, ...] = ()  # instead: packages that came along and do harm
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -65,7 +68,8 @@ PEERS = (
             Step(
                 ("llama-cpp-python==0.3.36", "--no-binary=llama-cpp-python"),
                 environment={
-                    "CMAKE_ARGS": "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF -DLLAMA_CURL=OFF",
+                    "CMAKE_ARGS": "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF -DLLAMA_CURL=OFF "
+                    f"-DCMAKE_CXX_FLAGS=-include{_AMX_FIX}",
                     "CMAKE_BUILD_TYPE": "Release",
                 },
             ),
@@ -77,6 +81,7 @@ PEERS = (
         (
             Step((TORCH,)),
             Step(("openvino-genai==2026.4.1", "optimum-intel[openvino]")),
+            Step(removed=("torchvision",)),  # built for another torch; exports work without
         ),
         "openvino_genai",
     ),

@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.peers.engines import Peer, Step
@@ -113,11 +114,15 @@ class Environments:
 
     def _install(self, name: str, step: Step, limit: int) -> int:
         """One step; returns the bytes that it downloaded."""
+        if step.removed:
+            self._pip(name, ["uninstall", "--yes", *step.removed], step)
+            return 0
         wanted = list(step.requirements)
         if step.dependencies_of:
             wanted = self._dependencies(name, step)
         if not step.with_dependencies:
             wanted.append("--no-deps")
+        wanted += ["--constraint", str(self._torch_constraint(name))]
         wheels = self._folder / f"{name}.download"
         try:
             self._pip(name, ["download", "--dest", str(wheels), *wanted], step)
@@ -134,6 +139,14 @@ class Environments:
 
     def _pip(self, name: str, arguments: Sequence[str], step: Step) -> None:
         self.run(name, ["-m", "pip", *arguments], step.environment)
+
+    def _torch_constraint(self, name: str) -> Path:
+        """A file that keeps the torch of an earlier step: `pip download` would look for its own."""
+        found = self.run(name, ["-m", "pip", "freeze"], {}).splitlines()
+        path = self._folder / f"{name}.constraint.txt"
+        lines = [line for line in found if line.startswith("torch==")]
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        return path
 
     def _dependencies(self, name: str, step: Step) -> list[str]:
         code = (
@@ -167,7 +180,9 @@ def _project(requirement: str) -> str:
 
 
 def _fingerprint(peer: Peer) -> str:
-    return hashlib.sha256(repr(peer).encode()).hexdigest()[:16]
+    """Of what the steps do; a new kind of step leaves those of older peers as they were."""
+    steps = [{name: value for name, value in asdict(step).items() if value} for step in peer.steps]
+    return hashlib.sha256(repr((peer.module, steps)).encode()).hexdigest()[:16]
 
 
 def _last_error(log: Path) -> str:

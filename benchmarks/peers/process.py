@@ -65,7 +65,7 @@ class Worker:
         try:
             self._process.stdin.write(text + "\n")
             self._process.stdin.flush()
-        except OSError:
+        except (OSError, ValueError):  # the pipe is broken, or closed by us
             raise WorkerError(self._death()) from None
 
     def receive_about(self, timeout_s: float) -> dict[str, str]:

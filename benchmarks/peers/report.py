@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.peers.workloads import COLUMNS
-from benchmarks.plots import BarGroup, grouped_bars
+from benchmarks.plots import MAX_COLOURS, BarGroup, grouped_bars
 
 _SHORT = {
     "prefill_512": "prefill 512",
@@ -55,13 +55,32 @@ def leads(engines: Engines, *, exact_only: bool) -> dict[str, float]:
 
 
 def plot(engines: Engines, model: str) -> str:
-    """Bars of four columns, each as a share of the best in its column."""
-    names = [name for name, entry in engines.items() if entry["columns"]]
+    """Bars of four columns, each as a share of the best in its column.
+
+    As many engines as there are colours: of ours the default and the best exact one, then the
+    peers with the best batches.
+    """
+    names = _plotted(engines)
     groups = []
     for column in _PLOTTED:
         medians = [engines[name]["columns"].get(column, {}).get("median", 0.0) for name in names]
         groups.append(BarGroup(_SHORT[column], medians))
     return grouped_bars(f"{model}: tokens per second", names, groups)
+
+
+def _plotted(engines: Engines) -> list[str]:
+    measured = {name: entry for name, entry in engines.items() if entry["columns"]}
+    ours = [name for name, entry in measured.items() if entry["is_ours"]]
+    rounded = [name for name in ours if not measured[name]["is_exact"]][:1]
+    exact = [name for name in ours if measured[name]["is_exact"]]
+    exact.sort(key=lambda name: _batch_rate(measured[name]), reverse=True)
+    peers = [name for name in measured if not measured[name]["is_ours"]]
+    peers.sort(key=lambda name: _batch_rate(measured[name]), reverse=True)
+    return [*rounded, *exact[:1], *peers][:MAX_COLOURS]
+
+
+def _batch_rate(entry: Mapping[str, Any]) -> float:
+    return float(entry["columns"].get("b32", {}).get("median", 0.0))
 
 
 def _cell(spread: Mapping[str, float] | None) -> str:

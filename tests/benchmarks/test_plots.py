@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.plots import Bar, Scale, Series, line_chart, stacked_bars, ticks
+from benchmarks.plots import (
+    Bar,
+    BarGroup,
+    Scale,
+    Series,
+    grouped_bars,
+    line_chart,
+    stacked_bars,
+    ticks,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -92,3 +102,23 @@ def test_a_plot_of_nothing_is_refused() -> None:
         line_chart("T", "x", "y", [])
     with pytest.raises(ValueError, match="'T' has no bars"):
         stacked_bars("T", "y", ["a"], [])
+
+
+def test_grouped_bars_stand_side_by_side_on_scales_of_their_own() -> None:
+    """The highest bar of each group has the same height, and every value is written."""
+    groups = [BarGroup("prefill", [400.0, 100.0]), BarGroup("decode", [0.0, 40.0])]
+
+    svg = grouped_bars("speeds", ["ours", "theirs"], groups)
+
+    heights = [
+        float(text) for text in re.findall(r'class="f\d" x="[\d.]+".*?height="([\d.]+)"', svg)
+    ]
+    assert heights[0] == heights[3] == max(heights[:4])
+    assert 0.0 == heights[2]
+    assert all(f">{value}</text>" in svg for value in ("400", "100", "40", "prefill", "theirs"))
+
+
+def test_a_chart_without_bars_is_refused() -> None:
+    """With its title."""
+    with pytest.raises(ValueError, match="speeds"):
+        grouped_bars("speeds", [], [])

@@ -429,8 +429,13 @@ def test_on_a_phone_a_panel_covers_the_page_and_gives_the_focus_back(page: Page)
     assert not page.run("document.querySelector('main').inert")
 
 
-def test_the_reference_shows_every_route(page: Page, server: ServerProcess) -> None:
+def test_the_reference_shows_every_route(browser: Browser) -> None:
     """From the served document, with its fields; and sends a request."""
+    with serving(str(smollm2_path()), "--max-model-len", "2048") as server:
+        look_at_reference(browser.new_page(), server)
+
+
+def look_at_reference(page: Page, server: ServerProcess) -> None:
     page.open(server.url + "/docs")
     page.until("document.querySelector('.operation')")
     number = page.run(

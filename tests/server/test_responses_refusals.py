@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from octavo.server.schemas.responses import ResponseRequest
 from tests.server.test_responses import LOGPROBS, PATH, TOOLS, asks, tool_named
 from tests.server.test_tools import HERMES, TEMPLATE
 from tests.support.asgi import scripted_server
@@ -148,3 +149,26 @@ async def test_fields_that_change_no_answer_are_taken(fields: dict[str, Any]) ->
 
     assert reply.status == 200, reply.content
     assert b" two" in reply.content
+
+
+ODD: tuple[Any, ...] = (
+    *(None, True, -1, 3.5, 10**40, "", "\0", "é" * 3000, [], {}, [None], [[1]], [{}]),
+    *({"type": None}, {"type": ["a"]}, {"": ""}, DEEP, [DEEP], "resp_" + "9" * 10**5),
+)
+
+
+async def test_no_value_of_any_field_is_a_fault_of_the_server() -> None:
+    """It is answered, or refused in a few words."""
+    async with scripted_server(
+        says({"One": " two"}),
+        chat_template=HERMES,
+        on_executor=lambda executor: executor.obey_masks(),
+    ) as client:
+        for name in ResponseRequest.__struct_fields__:
+            for value in ODD:
+                odd = {name: value} if name != "background" else {"metadata": value}
+                reply = await client.post(PATH, asks(max_output_tokens=2) | odd)
+                assert reply.status in (200, 400, 404), (name, reply.content[:300])
+                assert reply.status == 200 or len(reply.content) < 5000, name
+        for raw in (b"", b"[]", b'{"input":"\\ud800"}', b'{"input":' + b"[" * 50_000):
+            assert (await client.post(PATH, raw)).status == 400

@@ -30,9 +30,9 @@ async def made(client: Client, **fields: Any) -> dict[str, Any]:
     return response
 
 
-async def ended(client: Client, response_id: str) -> dict[str, Any]:
+async def ended(client: Client, response_id: str, **options: Any) -> dict[str, Any]:
     """A background response, once its events have come to their end."""
-    events = events_of(await client.get(f"{PATH}/{response_id}?stream=true"))
+    events = events_of(await client.get(f"{PATH}/{response_id}?stream=true", **options))
     response: dict[str, Any] = events[-1]["response"]
     return response
 
@@ -197,6 +197,7 @@ async def test_another_key_sees_none_of_it() -> None:
             ]
             assert [reply.status for reply in replies] == [404] * len(replies)
             assert (await client.get(path, headers=headers["ann"])).status == 200
+        await ended(client, response["id"], headers=headers["ann"])
 
 
 async def test_a_background_response_is_queued_and_made_while_nobody_waits() -> None:
