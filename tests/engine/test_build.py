@@ -11,7 +11,7 @@ from octavo.config.engine import CacheConfig, EngineConfig, ModelConfig
 from octavo.contracts.kv_plan import MemoryPlan
 from octavo.contracts.progress import ReportProgress
 from octavo.engine.build import build_engine, start_core
-from octavo.errors import DoesNotFitError, ModelFileError
+from octavo.errors import ConfigError, DoesNotFitError, ModelFileError
 from octavo.executor.scripted import ScriptedExecutor
 from octavo.foundation.clock import SystemClock
 from octavo.sampling_params import SamplingParams
@@ -82,6 +82,31 @@ def test_the_generation_config_can_be_turned_off(value: str) -> None:
     )
 
     assert engine.default_sampling == {}
+
+
+@pytest.mark.parametrize("source", ["auto", "vllm"])
+def test_an_override_changes_the_named_defaults_alone(source: str) -> None:
+    """It also holds where the model's own file is turned off; the end tokens stay."""
+    engine = scripted_engine(
+        facts={"generation_defaults": GENERATION_CONFIG, "eos_token_ids": (3, 4)},
+        model={
+            "generation_config": source,
+            "override_generation_config": '{"temperature": 0.5, "max_new_tokens": 7}',
+        },
+    )
+
+    own = {"top_k": 20, "top_p": 0.95, "repetition_penalty": 1.1} if source == "auto" else {}
+    assert engine.default_sampling == own | {"temperature": 0.5, "max_tokens": 7}
+    assert {3, 4} <= set(engine.intake.limits.eos_token_ids)
+
+
+def test_an_override_out_of_range_ends_the_start_before_the_model_is_looked_for() -> None:
+    """The message names the flag and the limit."""
+    config = config_of(model="/no/such/model", override_generation_config='{"temperature": 3}')
+
+    message = "--override-generation-config: temperature must be between 0 and 2, got 3"
+    with pytest.raises(ConfigError, match=message):
+        build_engine(config, SystemClock(), ignore)
 
 
 def test_a_wrong_value_in_the_generation_config_is_left_out(

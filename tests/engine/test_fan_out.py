@@ -59,6 +59,35 @@ def test_a_final_output_comes_once_at_the_end() -> None:
     assert output.outputs[0].token_ids == ids
 
 
+def test_an_interval_sends_the_first_token_at_once_and_then_several() -> None:
+    """The last ones come with the end, however few they are."""
+    rig = OutputRig(SamplingParams(output_kind=DELTA), stream_interval=3)
+    ids = TOKENS.encode("two three four five two three")[:6]
+
+    outputs = [rig.push(token) for token in ids[:-1]]
+    outputs.append(rig.push(ids[-1], finish_reason="length"))
+
+    sizes = [len(output.outputs[0].token_ids) if output else 0 for output in outputs]
+    assert sizes == [1, 0, 0, 3, 0, 2]
+    text = "".join(output.outputs[0].text for output in outputs if output)
+    assert text == TOKENS.decode(ids)
+
+
+def test_an_interval_counts_for_each_choice() -> None:
+    """One that has enough tokens does not drag the others along."""
+    rig = OutputRig(SamplingParams(n=2, output_kind=DELTA), stream_interval=2)
+    first, second = rig.stream.core_ids
+    for core_id in (first, second):
+        rig.push(5, core_id=core_id)
+
+    assert rig.push(6, core_id=first) is None
+    assert rig.push(6, core_id=second) is None
+    output = rig.push(7, core_id=first)
+
+    assert output is not None
+    assert [(choice.index, choice.token_ids) for choice in output.outputs] == [(0, [6, 7])]
+
+
 def test_news_that_nobody_took_merges() -> None:
     """A slow reader gets one output for several steps, and was told once."""
     rig = OutputRig(SamplingParams(output_kind=DELTA, logprobs=1))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from octavo.config.field import check_options, flag_name, option
+from octavo.config.json_option import generation_override
 from octavo.config.kv_events import parse_kv_events
 from octavo.errors import ConfigError
 
@@ -53,6 +54,11 @@ class ModelConfig:
     generation_config: str = option(
         "auto", "auto: defaults from the model's generation_config.json; octavo or vllm: none."
     )
+    override_generation_config: str | None = option(
+        None,
+        'JSON of defaults that replace those of generation_config.json, such as {"temperature": '
+        "0.5}; the others, and the end tokens, stay.",
+    )
     max_logprobs: int = option(20, "Most logprobs per position; -1 for no cap.", at_least=-1)
     runner: str = option(
         "auto",
@@ -80,6 +86,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         check_options(self)
+        generation_override(self.override_generation_config)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +185,12 @@ class SchedulerConfig:
         "How much longer than a step of decoding alone a step may take when prompts are computed "
         "beside it, by measured speed; 0: no bound.",
         at_least=0,
+    )
+
+    stream_interval: int = option(
+        1,
+        "Tokens in a chunk of a stream. The first token is sent at once, and so is the end.",
+        at_least=1,
     )
 
     def __post_init__(self) -> None:

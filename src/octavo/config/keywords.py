@@ -54,7 +54,7 @@ ONLY: Mapping[str, tuple[object, ...]] = {
     "tensor_parallel_size": (1,),
 }
 # Options that are JSON on the command line, and may be dicts in Python
-JSON_OBJECTS = ("pooler_config", "hf_overrides")
+JSON_OBJECTS = ("hf_overrides", "override_generation_config", "pooler_config")
 # vLLM's older `task` -> what it means
 TASKS: Mapping[str, dict[str, Any]] = {
     "auto": {},
@@ -81,6 +81,7 @@ class EngineOptions(TypedDict, total=False):
     max_model_len: int | Literal["auto"] | None
     seed: int | None
     generation_config: str
+    override_generation_config: str | Mapping[str, Any] | None
     max_logprobs: int
     backend: str
     threads: int | None
@@ -105,6 +106,7 @@ class EngineOptions(TypedDict, total=False):
     long_prefill_token_threshold: int
     max_num_partial_prefills: int | None
     max_decode_slowdown: float
+    stream_interval: int
 
 
 class LLMOptions(EngineOptions, total=False):

@@ -104,7 +104,11 @@ class AsyncLLM:
             engine = await asyncio.wrap_future(self._thread.loaded)
             if self._engine is None:  # another waiter may have been first
                 self._outputs = OutputProcessor(
-                    engine.tokenizer, self._thread.abort, self._clock, keeps_metrics=True
+                    engine.tokenizer,
+                    self._thread.abort,
+                    self._clock,
+                    keeps_metrics=True,
+                    stream_interval=engine.config.scheduler.stream_interval,
                 )
                 self._engine = engine
         return self._engine

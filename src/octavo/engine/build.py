@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from octavo.config.engine import EngineConfig, ModelConfig
+from octavo.config.json_option import generation_override, json_option
 from octavo.config.kv_events import parse_kv_events
 from octavo.config.model_facts import ModelFacts
 from octavo.contracts.kv_plan import MemoryPlan
@@ -22,9 +23,9 @@ from octavo.engine.core import EngineCore
 from octavo.engine.grammars import Grammars
 from octavo.engine.intake import Intake, IntakeLimits
 from octavo.engine.kv_events import open_publisher
-from octavo.engine.model_kind import config_for, json_option, with_kind
+from octavo.engine.model_kind import config_for, with_kind
 from octavo.engine.pooler import Pooler
-from octavo.errors import InvalidRequestError
+from octavo.errors import ConfigError, InvalidRequestError
 from octavo.executor.base import Executor
 from octavo.executor.inline import InlineExecutor
 from octavo.foundation.clock import Clock
@@ -90,6 +91,7 @@ def build_engine(config: EngineConfig, clock: Clock, report: ReportProgress) -> 
     Raises ModelFileError, DownloadError, DoesNotFitError or ConfigError.
     """
     model = config.model
+    overridden_sampling(model)  # a wrong value ends the start before the model is looked for
     checkpoint = open_checkpoint(
         model.model,
         revision=model.revision,
@@ -169,10 +171,25 @@ def _load_tokenizer(model: ModelConfig, checkpoint: Checkpoint) -> Tokenizer:
     return open_checkpoint(model.tokenizer).load_tokenizer()
 
 
+def overridden_sampling(model: ModelConfig) -> dict[str, Any]:
+    """Fields of SamplingParams by `--override-generation-config`. Raises ConfigError."""
+    fields: dict[str, Any] = {}
+    for name, value in generation_override(model.override_generation_config).items():
+        fields[RENAMED.get(name, name)] = value
+    try:
+        SamplingParams.from_optional(fields)
+    except InvalidRequestError as error:
+        raise ConfigError(f"--override-generation-config: {error}") from None
+    return fields
+
+
 def _default_sampling(model: ModelConfig, facts: ModelFacts) -> dict[str, Any]:
-    """What generation_config.json asks for, without the values that no request could carry."""
+    """What generation_config.json and its override ask for.
+
+    Values of the file that no request could carry are left out.
+    """
     if model.generation_config in NO_GENERATION_CONFIG:
-        return {}
+        return overridden_sampling(model)
     defaults: dict[str, Any] = {}
     for name, value in facts.generation_defaults.items():
         field = RENAMED.get(name, name)
@@ -182,7 +199,7 @@ def _default_sampling(model: ModelConfig, facts: ModelFacts) -> dict[str, Any]:
             logger.warning("generation_config.json is ignored where it is wrong: %s", error)
         else:
             defaults[field] = value
-    return defaults
+    return defaults | overridden_sampling(model)
 
 
 def _download_reporter(report: ReportProgress) -> OnProgress:

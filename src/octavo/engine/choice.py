@@ -23,16 +23,17 @@ class Choice:
         "_cumulative_logprob",
         "_decode",
         "_detokenizer",
+        "_has_news",
         "_is_beam",
         "_logprobs",
         "_matcher",
         "_min_tokens",
+        "_num_taken",
         "_push_plain",
         "_shows_stop",
         "_text",
         "_token_ids",
         "finish_reason",
-        "has_news",
         "index",
         "num_tokens",
         "stop_reason",
@@ -49,7 +50,8 @@ class Choice:
         """Without a `detokenizer` the text stays empty. `decode` names tokens of logprobs."""
         self.index = index
         self.num_tokens = 0
-        self.has_news = False  # since the last `take`
+        self._num_taken = 0  # tokens at the last `take`
+        self._has_news = False  # since then
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
         # Copied out, because a script may change its parameters for the next request meanwhile.
@@ -71,12 +73,18 @@ class Choice:
         """Whether nothing follows."""
         return self.finish_reason is not None
 
+    def is_due(self, interval: int) -> bool:
+        """Whether there is news to send: the first token, `interval` tokens or more, or the end."""
+        if interval == 1 or not self._num_taken or self.finish_reason is not None:
+            return self._has_news
+        return self.num_tokens - self._num_taken >= interval
+
     def push(self, delta: TokenDelta) -> bool:
         """Take in the news of one step.
 
         True when a stop string ended the choice before the core did: the core must be told.
         """
-        self.has_news = True
+        self._has_news = True
         token_ids = delta.token_ids
         if self._push_plain is not None and delta.finish_reason is None:  # most tokens
             for token_id in token_ids:
@@ -111,7 +119,7 @@ class Choice:
 
     def end(self, reason: FinishReason, stop_reason: int | str | None = None) -> None:
         """Nothing follows: let go of the text that was held back."""
-        self.has_news = True
+        self._has_news = True
         self.finish_reason, self.stop_reason = reason, stop_reason
         if self._detokenizer is None or reason == "error":
             return
@@ -121,7 +129,8 @@ class Choice:
 
     def take(self, kind: RequestOutputKind) -> CompletionOutput:
         """The state as an output: what is new for DELTA, else everything."""
-        self.has_news = False
+        self._has_news = False
+        self._num_taken = self.num_tokens
         text, token_ids, logprobs = self._text, self._token_ids, self._logprobs
         if kind is RequestOutputKind.DELTA:
             self._text, self._token_ids = "", []

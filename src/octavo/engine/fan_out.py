@@ -28,6 +28,7 @@ class RequestStream:
         "_abort_reason",
         "_decode",
         "_has_news",
+        "_interval",
         "_kind",
         "_num_cached_tokens",
         "_num_open",
@@ -54,8 +55,12 @@ class RequestStream:
         on_news: Callable[[RequestStream], None],
         kind: RequestOutputKind | None = None,
         metrics: RequestMetrics | None = None,
+        interval: int = 1,
     ) -> None:
-        """`core_ids` are parallel to `choices`, or one for all. `kind` overrides `params`."""
+        """`core_ids` are parallel to `choices`, or one for all. `kind` overrides `params`.
+
+        An output before the end brings a choice's first token, or `interval` tokens or more.
+        """
         self.request_id = request_id
         self.prompt = prompt
         self.choices = choices
@@ -68,6 +73,7 @@ class RequestStream:
         self._kind = kind or params.output_kind
         self._num_open = len(choices)
         self._has_news = False
+        self._interval = interval
         self._num_cached_tokens: int | None = None
         self._prompt_entries: list[TokenLogprobs] | None = (
             None if params.prompt_logprobs is None else []
@@ -101,7 +107,9 @@ class RequestStream:
         ended_here = choice.push(delta)
         if choice.is_finished:
             self._num_open -= 1
-        if self._num_open == 0 or self._kind is not RequestOutputKind.FINAL_ONLY:
+        if self._num_open == 0 or (
+            self._kind is not RequestOutputKind.FINAL_ONLY and choice.is_due(self._interval)
+        ):
             self._tell()
         return ended_here
 
@@ -134,7 +142,7 @@ class RequestStream:
         self._has_news = False
         choices = self.choices
         if self._kind is RequestOutputKind.DELTA and len(choices) > 1:
-            choices = [choice for choice in choices if choice.has_news]
+            choices = [choice for choice in choices if choice.is_due(self._interval)]
         return RequestOutput(
             self.request_id,
             self.prompt.text,

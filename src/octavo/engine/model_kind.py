@@ -6,11 +6,11 @@ encoder needs. Does not know files: the checkpoint has said what it was made for
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
 from octavo.config.engine import EngineConfig, ModelConfig
+from octavo.config.json_option import json_option
 from octavo.config.model_facts import ModelFacts, PoolingFacts, PoolingMethod
 from octavo.engine.pooler import needs_whole_prompts
 from octavo.errors import ConfigError
@@ -59,20 +59,6 @@ def config_for(config: EngineConfig, facts: ModelFacts) -> EngineConfig:
         ),
         cache=replace(cache, enable_prefix_caching=False, num_gpu_blocks_override=num_blocks),
     )
-
-
-def json_option(name: str, text: str | None) -> dict[str, Any]:
-    """The object that an option holds; empty without one. Raises ConfigError."""
-    if text is None:
-        return {}
-    flag = "--" + name.replace("_", "-")
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{flag} is not valid JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise ConfigError(f"{flag} must be a JSON object, got {text[:60]}")
-    return value
 
 
 def _pooling(facts: ModelFacts, model: ModelConfig, is_configured: bool) -> PoolingFacts | None:

@@ -39,12 +39,20 @@ class OutputProcessor:
     """Deltas in, news out. One thread makes all calls."""
 
     def __init__(
-        self, tokenizer: Tokenizer, abort: AbortInCore, clock: Clock, *, keeps_metrics: bool = False
+        self,
+        tokenizer: Tokenizer,
+        abort: AbortInCore,
+        clock: Clock,
+        *,
+        keeps_metrics: bool = False,
+        stream_interval: int = 1,
     ) -> None:
+        """`stream_interval` is the number of tokens in an output of a stream."""
         self._tokenizer = tokenizer
         self._abort = abort
         self._clock = clock
         self._keeps_metrics = keeps_metrics
+        self._stream_interval = stream_interval
         self._live: dict[str, _Entry] = {}
 
     def open(
@@ -73,6 +81,7 @@ class OutputProcessor:
             on_news=on_news,
             kind=kind,
             metrics=RequestMetrics(requests[0].arrival_s) if self._keeps_metrics else None,
+            interval=self._stream_interval,
         )
         for core_id, choice in zip(stream.core_ids, stream.choices, strict=False):
             assert core_id not in self._live, core_id

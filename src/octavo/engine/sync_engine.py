@@ -64,7 +64,11 @@ class SyncEngine:
         self.engine = engine
         self._clock = clock
         self._outputs = OutputProcessor(
-            engine.tokenizer, self._abort_in_core, clock, keeps_metrics=keeps_metrics
+            engine.tokenizer,
+            self._abort_in_core,
+            clock,
+            keeps_metrics=keeps_metrics,
+            stream_interval=engine.config.scheduler.stream_interval,
         )
         self._streams: dict[str, RequestStream] = {}  # of `add_request`, live ones by id
         self._news: list[RequestStream] = []

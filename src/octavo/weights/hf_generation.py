@@ -9,13 +9,10 @@ from pathlib import Path
 
 import msgspec
 
+from octavo.config.json_option import NUMBERS, WHOLE_NUMBERS
 from octavo.errors import CorruptFileError
 from octavo.weights.fields import Fields
 from octavo.weights.json_file import optional_fields, read_bytes
-
-# Sampling parameters that a model may bring, as vLLM takes them over.
-WHOLE_NUMBERS = ("top_k", "max_new_tokens")
-NUMBERS = ("repetition_penalty", "temperature", "top_p", "min_p")
 
 
 class _AddedToken(msgspec.Struct):
