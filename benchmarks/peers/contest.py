@@ -70,6 +70,7 @@ class Contest:
                 vocab_size=vocab_size,
                 num_rounds=num_rounds,
                 shapes=shapes,
+                report=lambda line: print(line, flush=True),
             )
         finally:
             for worker in workers.values():

@@ -74,10 +74,11 @@ def run_rounds(
     vocab_size: int,
     num_rounds: int,
     shapes: Sequence[Shape] = SHAPES,
+    report: Callable[[str], None] = lambda line: None,
 ) -> None:
     """Fill the records, a warm-up first. All contestants are paused at the begin and at the end.
 
-    The order of the engines turns by one place from round to round.
+    The order of the engines turns by one place from round to round. `report` hears of every turn.
     """
     names = list(contestants)
     for number in range(num_rounds + 1):
@@ -92,9 +93,11 @@ def run_rounds(
                 seconds = _turn(contestant, record, number, vocab_size, shapes)
             except WorkerError as error:
                 record.failure = str(error)
+                report(f"round {number}: {name} failed: {error}")
                 continue
             finally:
                 contestant.pause()
+            report(f"round {number}: {name} {sum(seconds.values()):.1f} s")
             if number:
                 record.turns.append(Turn(seconds, before, look()))
 

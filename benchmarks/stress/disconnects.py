@@ -170,7 +170,7 @@ async def judge(crowd: Crowd, server: Served, blank: dict[str, Any]) -> dict[str
     """Everything that must hold once all clients are gone."""
     tally = crowd.tally
     view = await server.wait_idle(IDLE_TIMEOUT_S, key=ADMIN_KEY)
-    kv, metrics = view["kv"], await server.metrics()
+    kv, metrics = view["kv"], await server.metrics(key=KEYS[0])
     for name in ("num_used_blocks", "num_used_host_slots", "num_allocated_slots"):
         if kv[name]:
             tally.faults.append(f"{name} is {kv[name]} at the end")

@@ -105,9 +105,9 @@ class Served:
         found: dict[str, Any] = json.loads(answer)
         return found
 
-    async def metrics(self) -> dict[str, float]:
+    async def metrics(self, *, key: str = "") -> dict[str, float]:
         """Gauges and counters by name, summed over labels."""
-        text = (await self.ask("GET", "/metrics"))[2].decode()
+        text = (await self.ask("GET", "/metrics", key=key))[2].decode()
         found: dict[str, float] = {}
         for line in text.splitlines():
             if line and not line.startswith("#"):
