@@ -101,7 +101,7 @@ class Formula(msgspec.Struct, frozen=True, kw_only=True):
     def step_s(self, point: Point) -> float:
         """What a step should take."""
         features = Sample(point, 0.0, self.knee).features
-        values = (getattr(self, name) for name in NAMES)
+        values = (self.base_s, self.token_s, self.row_s, self.context_s, self.pair_s)
         return sum(value * feature for value, feature in zip(values, features, strict=True))
 
     def error(self, sample: Sample) -> float:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+import tokenizers
 import torch
 
 from octavo.backends.torch.dequantise import dequantise
@@ -124,6 +125,10 @@ def _write_weights(checkpoint: Checkpoint, path: Path, dtype: FloatType) -> None
 
 def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
     tokenizer: Tokenizer = checkpoint.load_tokenizer()
+    if not isinstance(tokenizer.library, tokenizers.Tokenizer):
+        raise UnsupportedModelError(
+            "no tokenizer.json can be written for this vocabulary; make the folder by other means"
+        )
     tokenizer.library.save(str(folder / "tokenizer.json"))
     config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
     config |= tokenizer.special_tokens

@@ -108,7 +108,7 @@ def summarise(records: Mapping[str, Record], reference: str | None) -> dict[str,
     `reference` names the record whose answers the others are compared with.
     """
     bandwidth = _median_bandwidth(records)
-    wanted = records[reference].answers if reference in records else []
+    wanted = records[reference].answers if reference is not None else []
     found: dict[str, dict[str, Any]] = {}
     for name, record in records.items():
         entry: dict[str, Any] = {"about": record.about}
