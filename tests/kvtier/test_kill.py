@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import signal
@@ -11,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from octavo.kvtier.block_file import is_abandoned
 from tests.kvtier.slots import Tier, kept_files, key
 
 ROOT = Path(__file__).parents[2]
@@ -50,11 +50,14 @@ def running_writer(folder: Path, num_marks: int) -> Iterator[subprocess.Popen[by
         [sys.executable, "-c", WRITER, str(folder)], stdout=subprocess.PIPE, cwd=ROOT, bufsize=0
     )
     assert writer.stdout is not None
-    hear(writer, num_marks)
-    yield writer
-    writer.kill()
-    writer.stdout.close()
-    assert writer.wait() == -signal.SIGKILL
+    try:
+        hear(writer, num_marks)
+        yield writer
+    finally:
+        writer.kill()
+        writer.stdout.close()
+        status = writer.wait()
+    assert status == -signal.SIGKILL
 
 
 def hear(writer: subprocess.Popen[bytes], num_marks: int) -> None:
@@ -88,15 +91,31 @@ def test_a_writer_may_be_killed_at_any_point(tmp_path: Path):
 
 
 def test_a_start_beside_a_living_writer_leaves_its_unfinished_file(tmp_path: Path):
-    """Once it is locked; one that loses it in the moment before has a block less to find."""
     with running_writer(tmp_path, 5) as writer:
         while True:
             writer.send_signal(signal.SIGSTOP)
             os.waitpid(writer.pid, os.WUNTRACED)
-            if any(not is_abandoned(path) for path in unfinished(tmp_path)):
+            if unfinished(tmp_path):
                 break
             writer.send_signal(signal.SIGCONT)
             hear(writer, 1)
-        held = [path for path in unfinished(tmp_path) if not is_abandoned(path)]
+        held = unfinished(tmp_path)
         Tier(tmp_path, slot_bytes=SLOT_BYTES).files.close()
         assert unfinished(tmp_path) == held
+
+
+def test_a_start_leaves_a_file_that_has_just_been_made(tmp_path: Path):
+    """Its writer holds the folder until the file is locked: made here by hand, in the middle."""
+    with running_writer(tmp_path, 500):
+        pass
+    shelf = kept_files(tmp_path)[0].parent
+    made = shelf / f".{'0' * 72}.00000000.tmp"
+    folder = os.open(shelf, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_SH)
+    made.touch()
+    Tier(tmp_path, slot_bytes=SLOT_BYTES).files.close()
+    assert made.exists()
+
+    os.close(folder)  # and now it is a dead one's
+    Tier(tmp_path, slot_bytes=SLOT_BYTES).files.close()
+    assert not made.exists()

@@ -27,7 +27,8 @@ import os
 import struct
 import time
 import zlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from octavo.contracts.kv_tier import TierKey
@@ -35,6 +36,7 @@ from octavo.contracts.kv_tier import TierKey
 KEY_BYTES = 36
 # Whatever lies under the name is opened without waiting: a pipe would wait for a writer.
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MAGIC = b"octavokv"
 _VERSION = 1
 _FIELDS = struct.Struct(f"<8sI32s{KEY_BYTES}sQ")
@@ -59,10 +61,8 @@ def write_block(
     """
     fields = _FIELDS.pack(_MAGIC, _VERSION, fingerprint, key, len(payload))
     checksum = zlib.crc32(payload, zlib.crc32(fields))
-    descriptor = _create(temporary)
+    descriptor = _create_locked(temporary)
     try:
-        with suppress(OSError):  # a file system without locks: the next scan keeps what it finds
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _write_all(descriptor, memoryview(fields + _CHECKSUM.pack(checksum)))
         _write_all(descriptor, payload)
         touch(descriptor)
@@ -106,29 +106,48 @@ def touch(file: int | Path) -> None:
 
 
 def is_abandoned(temporary: Path) -> bool:
-    """Whether whoever wrote this temporary file is gone."""
+    """Whether whoever wrote this temporary file is gone. Not known while one is being made."""
     try:
-        descriptor = os.open(temporary, _READ_FLAGS)
+        with _opened(temporary.parent, _FOLDER_FLAGS) as folder:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with _opened(temporary, _READ_FLAGS) as descriptor:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    else:
-        return True
-    finally:
-        os.close(descriptor)
+    return True
 
 
-def _create(path: Path) -> int:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+def _create_locked(path: Path) -> int:
+    """A new file with a lock on it.
+
+    Between the two the folder is locked, shared with other writers, so that no scan takes the file
+    for a dead one. On a file system without locks a scan keeps what it finds.
+    """
     try:
-        return os.open(path, flags, 0o600)
+        folder = os.open(path.parent, _FOLDER_FLAGS)
     except FileNotFoundError:  # the first of this folder, or somebody cleared it
         path.parent.parent.mkdir(mode=0o700, exist_ok=True)
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        return os.open(path, flags, 0o600)
+        folder = os.open(path.parent, _FOLDER_FLAGS)
+    try:
+        with suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_SH)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(path, flags, 0o600)
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return descriptor
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _write_all(descriptor: int, data: memoryview) -> None:
