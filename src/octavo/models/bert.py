@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from octavo.config.model_facts import ModelFacts
 from octavo.models.decoder import Decoder, Layer
-from octavo.models.layers import Attention, Norm, mlp
+from octavo.models.olmo2 import PostNormLayer
 from octavo.ops.ops import Ops
 from octavo.ops.rope import RopeTable
 from octavo.ops.weights import Weights
@@ -19,17 +19,8 @@ from octavo.ops.weights import Weights
 T = TypeVar("T")
 
 
-class SumNormLayer:
-    """`x = norm(x + attention(x))`, then the same with the MLP."""
-
-    def __init__(
-        self, facts: ModelFacts, weights: Weights, index: int, rope: RopeTable | None
-    ) -> None:
-        name = f"model.layers.{index}"
-        self._attention = Attention(facts, weights, index, f"{name}.self_attn", rope)
-        self._after_attention = Norm(facts, weights, f"{name}.post_attention_layernorm")
-        self._mlp = mlp(facts, weights, f"{name}.mlp")
-        self._after_mlp = Norm(facts, weights, f"{name}.post_feedforward_layernorm")
+class SumNormLayer(PostNormLayer):
+    """The same parts in another order: `x = norm(x + attention(x))`, then so with the MLP."""
 
     def __call__(self, ops: Ops[T], x: T) -> T:
         """x: [rows, hidden_size], result alike."""

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from octavo.errors import InvalidRequestError
 from octavo.server.errors import PayloadTooLargeError, UnsupportedMediaTypeError
 
-S = TypeVar("S", bound=msgspec.Struct)
+S = TypeVar("S")
 LONGEST_NAME = 100  # characters of an unknown field that an error repeats
 _PLACE = re.compile(r"^(?P<what>.*?) - at `(?:key in )?\$\.?(?P<path>[^`]*)`$", re.DOTALL)
 

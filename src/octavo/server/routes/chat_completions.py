@@ -9,14 +9,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from octavo.outputs import CompletionOutput, RequestOutput
-from octavo.server.bodies import read_json
 from octavo.server.chat_choices import ChatChoices
 from octavo.server.chat_run import prepare_chat
 from octavo.server.chunks import ChunkWriter
 from octavo.server.described import BODY_ERRORS, ENGINE_ERRORS, HELLO, MODEL_ERRORS, described
 from octavo.server.generation import Generation
 from octavo.server.logprobs import chat_logprobs, prompt_logprobs
-from octavo.server.routes.health import state_of
+from octavo.server.routes.reading import read_request
 from octavo.server.schemas.chat import ChatCompletionRequest
 from octavo.server.schemas.chat_answer import ChatCompletion, ChatCompletionChunk
 from octavo.server.schemas.envelope import Usage
@@ -50,10 +49,7 @@ ROLE = "assistant"
 )
 async def create_chat_completion(request: Request) -> Response | ASGIApp:
     """Answer a conversation."""
-    state = state_of(request)
-    body = await read_json(request, ChatCompletionRequest, state.config.max_body_bytes)
-    state.require_ready()
-    model = state.require_model(body.model)
+    state, body, model = await read_request(request, ChatCompletionRequest)
     answer_id = new_id("chatcmpl", body.request_id)
     run = await prepare_chat(state, body, answer_id=answer_id, tenant=tenant_of(request))
     return await respond(request, _ChatAnswer(run.generation, body, model, run.choices))

@@ -12,12 +12,11 @@ from octavo.contracts.step import TokenLogprobs
 from octavo.errors import InvalidRequestError
 from octavo.outputs import CompletionOutput, RequestOutput
 from octavo.prompts import TokensPrompt
-from octavo.server.bodies import read_json
 from octavo.server.chunks import ChunkWriter
 from octavo.server.described import BODY_ERRORS, ENGINE_ERRORS, MODEL_ERRORS, described
 from octavo.server.generation import Generation
 from octavo.server.logprobs import CompletionLogprobs, prompt_entries, prompt_logprobs
-from octavo.server.routes.health import state_of
+from octavo.server.routes.reading import read_request
 from octavo.server.schemas.completion_answer import Completion, CompletionChunk
 from octavo.server.schemas.completions import CompletionRequest, prompts_of
 from octavo.server.schemas.sampling import beam_of, check_served, sampling_params
@@ -43,10 +42,7 @@ DEFAULT_MAX_TOKENS = 16
 )
 async def create_completion(request: Request) -> Response | ASGIApp:
     """Continue one or more prompts."""
-    state = state_of(request)
-    body = await read_json(request, CompletionRequest, state.config.max_body_bytes)
-    state.require_ready()
-    model = state.require_model(body.model)
+    state, body, model = await read_request(request, CompletionRequest)
     check_served(body)
     if body.suffix:
         raise InvalidRequestError("suffix is not supported by this server", param="suffix")

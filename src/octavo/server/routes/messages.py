@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from octavo.server.bodies import json_response, read_json
+from octavo.server.bodies import json_response
 from octavo.server.chat_format import answer_format
 from octavo.server.chat_prompt import effort_kwargs
 from octavo.server.chat_run import chat_token_ids, prepare_chat, rendered_chat
@@ -14,7 +14,7 @@ from octavo.server.described import BODY_ERRORS, ENGINE_ERRORS, MODEL_ERRORS, de
 from octavo.server.dialects.anthropic import NAMES, chat_of
 from octavo.server.dialects.anthropic_answer import MessageAnswer
 from octavo.server.field_names import errors_name
-from octavo.server.routes.health import state_of
+from octavo.server.routes.reading import read_request
 from octavo.server.schemas.chat import check_chat, check_num_messages
 from octavo.server.schemas.message_answer import MessageEvent, MessageShown
 from octavo.server.schemas.messages import MessagesPrompt, MessagesRequest, TokenCount
@@ -31,10 +31,7 @@ from octavo.server.state import new_id
 )
 async def create_message(request: Request) -> Response | ASGIApp:
     """Write the next message of a conversation."""
-    state = state_of(request)
-    body = await read_json(request, MessagesRequest, state.config.max_body_bytes)
-    state.require_ready()
-    model = state.require_model(body.model)
+    state, body, model = await read_request(request, MessagesRequest)
     run = await prepare_chat(
         state,
         chat_of(state, body),
@@ -48,10 +45,7 @@ async def create_message(request: Request) -> Response | ASGIApp:
 @described(body=MessagesPrompt, answer=TokenCount, errors=(*BODY_ERRORS, *MODEL_ERRORS))
 async def count_tokens(request: Request) -> Response:
     """Tokens of a prompt, as the same message would have them."""
-    state = state_of(request)
-    body = await read_json(request, MessagesPrompt, state.config.max_body_bytes)
-    state.require_ready()
-    state.require_model(body.model)
+    state, body, _ = await read_request(request, MessagesPrompt)
     chat = chat_of(state, body)
     with errors_name(NAMES):
         check_num_messages(chat, state.config.max_messages)

@@ -15,9 +15,9 @@ from starlette.responses import Response
 from octavo.errors import InvalidRequestError
 from octavo.outputs import PoolingRequestOutput
 from octavo.pooling_params import PoolingParams, PoolingTask
-from octavo.server.bodies import json_response, read_json
+from octavo.server.bodies import json_response
 from octavo.server.described import BODY_ERRORS, ENGINE_ERRORS, MODEL_ERRORS, described
-from octavo.server.routes.health import state_of
+from octavo.server.routes.reading import read_request
 from octavo.server.schemas.pooling import (
     Classified,
     ClassifyAnswer,
@@ -47,10 +47,7 @@ _ORDERS = {"native": "<" if sys.byteorder == "little" else ">", "little": "<", "
 )
 async def create_embedding(request: Request) -> Response:
     """A vector of each input."""
-    state = state_of(request)
-    body = await read_json(request, EmbeddingRequest, state.config.max_body_bytes)
-    state.require_ready()
-    model = state.require_model(body.model)
+    state, body, model = await read_request(request, EmbeddingRequest)
     shown = _form_of(body)
     params = PoolingParams(
         dimensions=body.dimensions, use_activation=body.use_activation, task="embed"
@@ -73,10 +70,7 @@ async def create_embedding(request: Request) -> Response:
 )
 async def create_pooling(request: Request) -> Response:
     """Whatever the model makes of each input, or of each of its tokens."""
-    state = state_of(request)
-    body = await read_json(request, PoolingRequest, state.config.max_body_bytes)
-    state.require_ready()
-    model = state.require_model(body.model)
+    state, body, model = await read_request(request, PoolingRequest)
     shown = _form_of(body)
     params = PoolingParams(
         dimensions=body.dimensions,
@@ -106,10 +100,7 @@ async def create_pooling(request: Request) -> Response:
 )
 async def classify(request: Request) -> Response:
     """A number for each label of the model, for each input."""
-    state = state_of(request)
-    body = await read_json(request, ClassifyRequest, state.config.max_body_bytes)
-    state.require_ready()
-    model = state.require_model(body.model)
+    state, body, model = await read_request(request, ClassifyRequest)
     params = PoolingParams(use_activation=body.use_activation, task="classify")
     answer_id = new_id("classify", body.request_id)
     outputs = await _outputs(request, state, body, answer_id, params)

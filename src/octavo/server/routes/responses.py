@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 
 from octavo.errors import InvalidRequestError
 from octavo.server.background import unpacked
-from octavo.server.bodies import json_response, read_json
+from octavo.server.bodies import json_response
 from octavo.server.chat_fitting import fit_chat
 from octavo.server.chat_run import prepare_chat
 from octavo.server.described import (
@@ -29,6 +29,7 @@ from octavo.server.dialects.responses_items import Item, checked_items
 from octavo.server.dialects.responses_output import OutputItems
 from octavo.server.kept_responses import KeptResponses
 from octavo.server.routes.health import state_of
+from octavo.server.routes.reading import read_request
 from octavo.server.schemas.response_answer import (
     DeletedResponse,
     InputItems,
@@ -60,10 +61,7 @@ _ON, _OFF = ("true", "1"), ("false", "0")
 )
 async def create_response(request: Request) -> Response | ASGIApp:
     """Make a response: now, as a stream, or in the background."""
-    state = state_of(request)
-    body = await read_json(request, ResponseRequest, state.config.max_body_bytes)
-    state.require_ready()
-    model = state.require_model(body.model)
+    state, body, model = await read_request(request, ResponseRequest)
     check_response(body)
     kept = KeptResponses(state, tenant_of(request))
     ids = ItemIds(new_response_id())

@@ -15,9 +15,9 @@ from octavo.errors import InvalidRequestError
 from octavo.outputs import PoolingRequestOutput
 from octavo.pooling_params import PoolingParams, PoolingTask
 from octavo.prompts import TokensPrompt
-from octavo.server.bodies import json_response, read_json
+from octavo.server.bodies import json_response
 from octavo.server.described import BODY_ERRORS, ENGINE_ERRORS, MODEL_ERRORS, described
-from octavo.server.routes.health import state_of
+from octavo.server.routes.reading import read_request
 from octavo.server.schemas.envelope import Usage
 from octavo.server.schemas.pooling import (
     RankedDocument,
@@ -42,10 +42,7 @@ from octavo.server.vectors import VectorRequest, longest_of, usage_of
 )
 async def create_score(request: Request) -> Response:
     """A score of each pair: one text with each of many, or each with its counterpart."""
-    state = state_of(request)
-    body = await read_json(request, ScoreRequest, state.config.max_body_bytes)
-    state.require_ready()
-    model = state.require_model(body.model)
+    state, body, model = await read_request(request, ScoreRequest)
     check_fields(body)
     first, second, names = sides_of(body)
     answer_id = new_id("score", body.request_id)
@@ -71,10 +68,7 @@ async def create_score(request: Request) -> Response:
 )
 async def rerank(request: Request) -> Response:
     """Documents by how well they answer a query, the best first."""
-    state = state_of(request)
-    body = await read_json(request, RerankRequest, state.config.max_body_bytes)
-    state.require_ready()
-    model = state.require_model(body.model)
+    state, body, model = await read_request(request, RerankRequest)
     check_fields(body)
     if body.query is None or body.documents is None:
         name = "query" if body.query is None else "documents"

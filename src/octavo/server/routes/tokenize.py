@@ -8,10 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.errors import InvalidRequestError
-from octavo.server.bodies import json_response, read_json
+from octavo.server.bodies import json_response
 from octavo.server.chat_prompt import chat_prompt
 from octavo.server.described import BODY_ERRORS, HELLO, MODEL_ERRORS, described
-from octavo.server.routes.health import state_of
+from octavo.server.routes.reading import read_request
 from octavo.server.schemas.chat import check_chat_prompt, check_num_messages
 from octavo.server.schemas.tokenize import (
     DetokenizeRequest,
@@ -30,10 +30,7 @@ from octavo.text.tokenizer import Tokenizer
 )
 async def tokenize(request: Request) -> Response:
     """Token ids of a text, or of a chat as the template renders it."""
-    state = state_of(request)
-    body = await read_json(request, TokenizeRequest, state.config.max_body_bytes)
-    state.require_ready()
-    state.require_model(body.model)
+    state, body, _ = await read_request(request, TokenizeRequest)
     if body.prompt is not None:
         text, adds_specials = body.prompt, body.add_special_tokens is not False
     elif body.messages is not None:
@@ -60,10 +57,7 @@ async def tokenize(request: Request) -> Response:
 @described(body=DetokenizeRequest, answer=DetokenizeResponse, errors=(*BODY_ERRORS, *MODEL_ERRORS))
 async def detokenize(request: Request) -> Response:
     """The text of token ids."""
-    state = state_of(request)
-    body = await read_json(request, DetokenizeRequest, state.config.max_body_bytes)
-    state.require_ready()
-    state.require_model(body.model)
+    state, body, _ = await read_request(request, DetokenizeRequest)
     text = await asyncio.to_thread(_checked_text, state.tokenizer, body.tokens)
     return json_response(DetokenizeResponse(prompt=text))
 
