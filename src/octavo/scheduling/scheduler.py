@@ -71,6 +71,7 @@ class Scheduler:
         self._forecast = Forecast(self.speed)
         self._deadlines = Deadlines(self.roster, self.speed)
         self._preemption = Preemption(config.preemption_mode, self.roster, self.speed)
+        self._searches: list[Request] = []  # that run, while the plan in the making admits
         self._completed: list[Request] = []  # leaders whose prompt the plan in the making completes
         self._config = config
         self._max_model_len = max_model_len
@@ -344,6 +345,8 @@ class Scheduler:
         self, builder: PlanBuilder, budget: StepBudget, look_ahead: LookAhead
     ) -> None:
         """Let waiting requests run, in order; some that do not fit are passed (admission.py)."""
+        if self.waiting:
+            self._searches = [one for one in self.running if one.search is not None]
         while self.rows.num_free and budget.has_room_for_prompts:
             num_granted = len(builder.requests)
             request = look_ahead.next_of(self.waiting)
@@ -382,9 +385,7 @@ class Scheduler:
     ) -> bool:
         """Let one waiting request run in this step, if it fits."""
         # Searches have a row for each beam only after their first step: rows are kept for these.
-        num_owed_rows = sum(
-            [one.num_rows - len(one.holders) for one in self.running if one.search is not None]
-        )
+        num_owed_rows = sum([one.num_rows - len(one.holders) for one in self._searches])
         if request.num_rows + num_owed_rows > self.rows.num_free:
             return False
         num_spare = num_spare_blocks(self.kv, len(self.running))
@@ -400,6 +401,8 @@ class Scheduler:
         if not num_tokens:
             return False
         self.roster.start(request)
+        if request.search is not None:
+            self._searches.append(request)
         builder.enter(lead)
         budget.spend_on_prompt(num_tokens, min(num_missing, lead.num_missing_tokens))
         if builder.grant(lead, num_tokens) and _leads(request):
