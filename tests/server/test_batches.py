@@ -11,6 +11,7 @@ from typing import Any
 import openai
 import pytest
 
+from octavo.contracts.step import StepPlan
 from tests.support.asgi import scripted_server
 from tests.support.asgi_socket import listening
 from tests.support.batches import (
@@ -226,15 +227,21 @@ async def test_live_requests_go_first(tmp_path: Path) -> None:
 
 async def test_few_lines_run_at_once(tmp_path: Path) -> None:
     """--batch-concurrency is the most that a batch may take of the machine."""
+    gate = Gate()
     sizes = []
+
+    def noting(plan: StepPlan) -> None:
+        sizes.append(len(plan.rows))
+        gate.before_run(plan)
+
     async with batch_server(
-        tmp_path / "s",
-        says({}),
-        config={"batch_concurrency": 2},
-        before_run=lambda plan: sizes.append(len(plan.rows)),
+        tmp_path / "s", says({}), config={"batch_concurrency": 2}, before_run=noting
     ) as client:
         content = b"".join(line(str(i), prompt=f"p{i}", max_tokens=8) for i in range(8))
-        ended = await wait_ended(client, (await begin(client, content))["id"])
+        made = await begin(client, content)
+        await look_until(client, made["id"], lambda _: client.state.num_choices == 2)
+        gate.open()
+        ended = await wait_ended(client, made["id"])
 
     assert ended["request_counts"]["completed"] == 8
     assert max(sizes) == 2

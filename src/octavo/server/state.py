@@ -84,7 +84,7 @@ class ServerState:
         self.background = BackgroundResponses(self.responses)
         self._loaded: Engine | None = None
         self._template: ChatTemplate | None = None
-        self._num_choices = 0  # admitted and not ended: running or waiting
+        self.num_choices = 0  # admitted and not ended: running or waiting
         self._ended = asyncio.Event()  # some of them, since it was cleared
 
     @property
@@ -148,11 +148,11 @@ class ServerState:
         OverloadedError with the engine's estimate of when the queue will have moved on.
         """
         bound = self.config.max_queued_requests
-        if bound is None or self._num_choices < bound:
+        if bound is None or self.num_choices < bound:
             return
         stats = await self.engine.stats()
         num_rows = self.loaded.config.scheduler.max_num_seqs
-        num_waiting = self._num_choices - (stats.num_running if stats.is_crowded else num_rows)
+        num_waiting = self.num_choices - (stats.num_running if stats.is_crowded else num_rows)
         if num_waiting < bound:
             return
         message = f"{num_waiting} requests wait already, at most {bound} may; try again later"
@@ -166,16 +166,16 @@ class ServerState:
         """
         if self.engine.is_draining:
             raise NotReadyError("the server is shutting down", retry_after_s=5)
-        self._num_choices += num_choices
+        self.num_choices += num_choices
         try:
             yield
         finally:
-            self._num_choices -= num_choices
+            self.num_choices -= num_choices
             self._ended.set()
 
     async def wait_for_row(self) -> None:
         """Return once a request can run without making another one wait."""
-        while self._num_choices >= self.loaded.config.scheduler.max_num_seqs:
+        while self.num_choices >= self.loaded.config.scheduler.max_num_seqs:
             self._ended.clear()
             await self._ended.wait()
 
