@@ -1,4 +1,4 @@
-// The Python module octavo._native. Only this file and those that it names (text_bindings.cpp) see Python.
+// The Python module octavo._native. Only this file and those that it names (program_bindings.cpp, text_bindings.cpp) see Python.
 //
 // Converts and checks what comes from Python; everything that takes time runs without the GIL. The
 // signatures are in src/octavo/_native.pyi. std::invalid_argument becomes ValueError,
@@ -20,7 +20,7 @@
 #include "host_pool.hpp"
 #include "kv_pool.hpp"
 #include "packing.hpp"
-#include "program.hpp"
+#include "program_bindings.hpp"
 #include "python_bytes.hpp"
 #include "session.hpp"
 #include "text_bindings.hpp"
@@ -223,58 +223,6 @@ void bind_kv_pool(nb::module_& module) {
             return nb::object(all[nb::slice(begin, begin + pool.slot_bytes())]);
           },
           "index"_a, nb::sig("def slot(self, index: int) -> memoryview"));
-}
-
-void bind_program(nb::module_& module) {
-  nb::enum_<Rows>(module, "Rows").value("TOKENS", Rows::Tokens).value("WANTED", Rows::Wanted);
-  nb::enum_<Activation>(module, "Activation")
-      .value("SILU", Activation::Silu)
-      .value("GELU_TANH", Activation::GeluTanh)
-      .value("GELU", Activation::Gelu)
-      .value("RELU", Activation::Relu)
-      .value("SQUARED_RELU", Activation::SquaredRelu)
-      .value("TANH", Activation::Tanh);
-  nb::class_<View>(module, "View")
-      .def(nb::init<int64_t, int64_t, int64_t>(), "offset"_a, "stride"_a, "width"_a)
-      .def_ro("offset", &View::offset)
-      .def_ro("stride", &View::stride)
-      .def_ro("width", &View::width);
-  module.def("quantised_row_floats", &quantised_row_floats, "cols"_a);
-  nb::class_<Program>(module, "Program")
-      .def(nb::init<std::shared_ptr<const Weights>, int64_t, int64_t, int64_t>(), "weights"_a,
-           "arena_floats"_a, "max_tokens"_a, "wanted_rows"_a)
-      .def("embed", &Program::embed, "rows"_a, "barrier"_a, "table"_a, "scale"_a, "out"_a)
-      .def("embed_positions", &Program::embed_positions, "rows"_a, "barrier"_a, "table"_a, "out"_a)
-      .def("embed_segments", &Program::embed_segments, "rows"_a, "barrier"_a, "table"_a, "out"_a)
-      .def("quantise", &Program::quantise, "rows"_a, "barrier"_a, "x"_a, "out"_a)
-      .def("linear", &Program::linear, "rows"_a, "barrier"_a, "matrix"_a, "x"_a.none(),
-           "x_int8"_a.none(), "out"_a)
-      .def("norm", &Program::norm, "rows"_a, "barrier"_a, "weight"_a, "eps"_a, "x"_a, "out"_a)
-      .def("layer_norm", &Program::layer_norm, "rows"_a, "barrier"_a, "weight"_a, "bias"_a, "eps"_a,
-           "x"_a, "out"_a)
-      .def("rope_table", &Program::rope_table, "rows"_a, "barrier"_a, "inv_freq"_a, "factor"_a,
-           "out"_a)
-      .def("rotary", &Program::rotary, "rows"_a, "barrier"_a, "x"_a, "table"_a, "head_dim"_a,
-           "out"_a)
-      .def(
-          "attention",
-          [](Program& program, Rows rows, bool barrier, int64_t layer, int64_t num_heads,
-             int64_t num_kv_heads, int64_t head_dim, float scale, int64_t window, float soft_cap,
-             bool is_causal, View q, View k, View v, View out) {
-            program.attention(rows, barrier,
-                              {layer, num_heads, num_kv_heads, head_dim, scale, window, soft_cap,
-                               is_causal, q, k, v, out});
-          },
-          "rows"_a, "barrier"_a, "layer"_a, "num_heads"_a, "num_kv_heads"_a, "head_dim"_a,
-          "scale"_a, "window"_a, "soft_cap"_a, "is_causal"_a, "q"_a, "k"_a, "v"_a, "out"_a)
-      .def("gated", &Program::gated, "rows"_a, "barrier"_a, "activation"_a, "x"_a, "out"_a)
-      .def("activation", &Program::activation, "rows"_a, "barrier"_a, "activation"_a, "x"_a,
-           "out"_a)
-      .def("add", &Program::add, "rows"_a, "barrier"_a, "a"_a, "b"_a, "out"_a)
-      .def("scale", &Program::scale, "rows"_a, "barrier"_a, "factor"_a, "x"_a, "out"_a)
-      .def("soft_cap", &Program::soft_cap, "rows"_a, "barrier"_a, "cap"_a, "x"_a, "out"_a)
-      .def("wanted_rows", &Program::wanted_rows, "rows"_a, "barrier"_a, "x"_a, "out"_a)
-      .def("set_logits", &Program::set_logits, "logits"_a);
 }
 
 void bind_forward(nb::module_& module) {

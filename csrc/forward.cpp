@@ -1,9 +1,12 @@
 #include "forward.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
+
+#include "product.hpp"
 
 namespace octavo {
 namespace {
@@ -22,14 +25,21 @@ void check_positions(const Program& program, const StepLimits& limits) {
   }
 }
 
-// Scratch of one thread: the most that any linear operation of the program asks for.
+// Scratch of one thread: the most that any operation of the program asks for.
 int64_t scratch_floats(const Program& program, const KernelTable& kernels) {
   int64_t floats = 0;
   for (const std::vector<Op>* ops : {&program.token_ops(), &program.wanted_ops()}) {
     for (const Op& op : *ops) {
-      const LinearOp* linear = std::get_if<LinearOp>(&op.body);
-      if (linear == nullptr) continue;
-      floats = std::max(floats, kernels.linear_scratch_floats(linear->matrix->cols));
+      if (const LinearOp* linear = std::get_if<LinearOp>(&op.body)) {
+        floats = std::max(floats, kernels.linear_scratch_floats(linear->matrix->cols));
+      } else if (const ExpertsOp* experts = std::get_if<ExpertsOp>(&op.body)) {
+        floats = std::max(floats, kernels.linear_scratch_floats(experts->out.width));
+        floats = std::max(floats, kernels.linear_scratch_floats(experts->inner_width()));
+      } else if (const HeadProductsOp* products = std::get_if<HeadProductsOp>(&op.body)) {
+        floats = std::max(floats, kernels.linear_scratch_floats(products->heads.front()->cols));
+      } else if (const RouteOp* route = std::get_if<RouteOp>(&op.body)) {
+        floats = std::max(floats, 2 * route->spec.num_experts);
+      }
     }
   }
   return round_to_line(floats);
@@ -86,7 +96,8 @@ Forward::Forward(std::shared_ptr<const Program> program, const KernelTable& kern
       kernels_(kernels),
       threads_(std::move(threads)),
       kv_(std::move(kv)),
-      scratch_floats_(scratch_floats(*program_, kernels)) {
+      scratch_floats_(scratch_floats(*program_, kernels)),
+      experts_(*program_, kernels, *threads_) {
   check_positions(*program_, limits);
   const std::vector<KvShape>& needed = program_->kv_shapes();
   for (size_t layer = 0; layer < needed.size(); ++layer) {
@@ -107,7 +118,7 @@ int64_t Forward::workspace_bytes(const Program& program, const KernelTable& kern
                                  int num_threads, const StepLimits& limits) {
   const int64_t floats = program.arena_floats() + scratch_floats(program, kernels) * num_threads +
                          partial_floats(program, kernels, limits);
-  return floats * static_cast<int64_t>(sizeof(float));
+  return floats * static_cast<int64_t>(sizeof(float)) + ExpertsRun::workspace_bytes(program, num_threads);
 }
 
 void Forward::run_tokens(const StepBatch& batch, int thread) {
@@ -163,37 +174,19 @@ void Forward::execute(const QuantiseOp& op, const Context& context) {
 void Forward::execute(const LinearOp& op, const Context& context) {
   if (context.num_rows == 0) return;
   const Matrix& matrix = *op.matrix;
-  const Share own = share_of(matrix.num_panels(), context.thread, threads_->num_threads());
-  int64_t first_panel = 0;  // of the part
-  for (const MatrixPart& part : matrix.parts) {
-    const int64_t begin = std::max<int64_t>(own.begin - first_panel, 0);
-    const int64_t end = std::min(own.end - first_panel, part.num_panels());
-    first_panel += part.num_panels();
-    if (begin >= end) continue;
-    LinearArgs args{};
-    args.type = part.type;
-    args.panels = program_->weights().panels(part);
-    args.panel_bytes = part.panel_bytes;
-    args.rows = part.rows;
-    args.cols = matrix.cols;
-    if (op.x) {
-      args.x = at(*op.x);
-      args.x_stride = op.x->stride;
-    }
-    if (op.x_int8) {
-      args.x_int8 = bytes_at(*op.x_int8);
-      args.x_int8_stride = op.x_int8->stride * kFloatBytes;
-    }
-    args.num_tokens = context.num_rows;
-    args.out = at(op.out) + part.first_row;
-    args.out_stride = op.out.stride;
-    args.bias = matrix.bias.empty() ? nullptr : matrix.bias.data() + part.first_row;
-    args.panel_begin = begin;
-    args.panel_end = end;
-    args.scratch = scratch_.floats() + scratch_floats_ * context.thread;
-    if (op.x_int8 && is_quantised(part.type)) kernels_.linear_int8(args);
-    else kernels_.linear(args);
+  ProductInput input{};
+  if (op.x) {
+    input.x = at(*op.x);
+    input.x_stride = op.x->stride;
   }
+  if (op.x_int8) {
+    input.x_int8 = bytes_at(*op.x_int8);
+    input.x_int8_stride = op.x_int8->stride * kFloatBytes;
+  }
+  input.num_tokens = context.num_rows;
+  multiply(kernels_, program_->weights(), matrix, input, at(op.out), op.out.stride,
+           share_of(matrix.num_panels(), context.thread, threads_->num_threads()),
+           own_scratch(context));
 }
 
 void Forward::execute(const NormOp& op, const Context& context) {
@@ -273,6 +266,9 @@ void Forward::execute(const AttentionOp& op, const Context& context) {
   args.soft_cap = op.soft_cap;
   args.partials = partials_.floats();
   args.is_causal = op.is_causal;
+  args.is_chunked = op.is_chunked;
+  args.sinks = op.sinks == nullptr ? nullptr : op.sinks->data();
+  args.slopes = op.slopes.empty() ? nullptr : op.slopes.data();
   kernels_.attention(args, context.thread, threads_->num_threads());
   threads_->barrier();
   kernels_.attention_merge(args, context.thread, threads_->num_threads());
@@ -365,6 +361,75 @@ void Forward::execute(const LayerNormOp& op, const Context& context) {
   args.begin = rows.begin;
   args.end = rows.end;
   kernels_.layer_norm(args);
+}
+
+void Forward::execute(const RouteOp& op, const Context& context) {
+  const Share rows = own_rows(context);
+  const float* correction = op.correction == nullptr ? nullptr : op.correction->data();
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    route(op.spec, at(op.scores) + row * op.scores.stride, correction,
+          at(op.out) + row * op.out.stride, own_scratch(context));
+  }
+}
+
+void Forward::execute(const ExpertsOp& op, const Context& context) {
+  experts_.run(op, context.num_rows, arena_.floats(), own_scratch(context), context.thread);
+}
+
+void Forward::execute(const MultiplyRowsOp& op, const Context& context) {
+  const Share rows = own_rows(context);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const float* x = at(op.x) + row * op.x.stride;
+    float* out = at(op.out) + row * op.out.stride;
+    const float factor = at(op.factors)[row * op.factors.stride];
+    for (int64_t i = 0; i < op.out.width; ++i) out[i] = x[i] * factor;
+  }
+}
+
+// As one product whose panels are counted over all heads.
+void Forward::execute(const HeadProductsOp& op, const Context& context) {
+  if (context.num_rows == 0) return;
+  const int64_t panels_of_head = op.heads.front()->num_panels();
+  const int64_t num_heads = static_cast<int64_t>(op.heads.size());
+  const Share own =
+      share_of(panels_of_head * num_heads, context.thread, threads_->num_threads());
+  for (int64_t head = own.begin / panels_of_head; head * panels_of_head < own.end; ++head) {
+    const Matrix& matrix = *op.heads[static_cast<size_t>(head)];
+    const int64_t first = head * panels_of_head;
+    const Share panels{std::max<int64_t>(own.begin - first, 0),
+                       std::min(own.end - first, panels_of_head)};
+    ProductInput input{};
+    input.x = at(op.x) + head * op.head_stride();
+    input.x_stride = op.x.stride;
+    input.num_tokens = context.num_rows;
+    multiply(kernels_, program_->weights(), matrix, input, at(op.out) + head * matrix.rows,
+             op.out.stride, panels, own_scratch(context));
+  }
+}
+
+void Forward::execute(const JoinHeadsOp& op, const Context& context) {
+  const Share rows = own_rows(context);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    float* out = at(op.out) + row * op.out.stride;
+    for (int64_t head = 0; head < op.num_heads; ++head) {
+      for (const JoinHeadsOp::Piece& piece : op.pieces) {
+        const int64_t stored = piece.from.width / piece.heads;
+        const float* from = at(piece.from) + row * piece.from.stride + (piece.heads == 1 ? 0 : head * stored);
+        const int64_t copied = std::min(stored, piece.width);
+        std::copy_n(from, copied, out);
+        std::fill_n(out + copied, piece.width - copied, 0.0f);
+        out += piece.width;
+      }
+    }
+  }
+}
+
+void Forward::execute(const PositionFactorsOp& op, const Context& context) {
+  const Share rows = own_rows(context);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const float place = static_cast<float>(context.batch.positions[row]) + 1.0f;
+    at(op.out)[row * op.out.stride] = std::log1p(std::floor(place / op.period)) * op.weight + 1.0f;
+  }
 }
 
 }  // namespace octavo

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "batch.hpp"
+#include "experts.hpp"
 #include "kernels/table.hpp"
 #include "kv_pool.hpp"
 #include "memory.hpp"
@@ -78,9 +79,18 @@ class Forward {
   void execute(const SoftCapOp& op, const Context& context);
   void execute(const WantedRowsOp& op, const Context& context);
   void execute(const LayerNormOp& op, const Context& context);
+  void execute(const RouteOp& op, const Context& context);
+  void execute(const ExpertsOp& op, const Context& context);
+  void execute(const MultiplyRowsOp& op, const Context& context);
+  void execute(const HeadProductsOp& op, const Context& context);
+  void execute(const JoinHeadsOp& op, const Context& context);
+  void execute(const PositionFactorsOp& op, const Context& context);
 
   float* at(const View& view) { return arena_.floats() + view.offset; }
   uint8_t* bytes_at(const View& view) { return reinterpret_cast<uint8_t*>(at(view)); }
+  float* own_scratch(const Context& context) {
+    return scratch_.floats() + scratch_floats_ * context.thread;
+  }
   Share own_rows(const Context& context) const {
     return share_of(context.num_rows, context.thread, threads_->num_threads());
   }
@@ -93,6 +103,7 @@ class Forward {
   Memory arena_;
   Memory scratch_;               // one piece per thread
   int64_t scratch_floats_ = 0;   // of each piece
+  ExpertsRun experts_;
   Memory partials_;              // of attention, shared by the threads
 };
 

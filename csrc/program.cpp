@@ -129,6 +129,13 @@ void Program::rope_table(Rows rows, bool barrier, std::vector<float> inv_freq, f
   append(rows, barrier, RopeTableOp{std::move(inv_freq), factor, out});
 }
 
+void Program::position_factors(Rows rows, bool barrier, float period, float weight, View out) {
+  check_view(out, rows);
+  require(rows == Rows::Tokens, "positions belong to rows of tokens");
+  require(out.width == 1 && period > 0.0f, "position_factors: one factor for each row");
+  append(rows, barrier, PositionFactorsOp{period, weight, out});
+}
+
 void Program::rotary(Rows rows, bool barrier, View x, View table, int64_t head_dim, View out) {
   elementwise(x, out, rows);
   check_view(table, rows);
@@ -139,11 +146,12 @@ void Program::rotary(Rows rows, bool barrier, View x, View table, int64_t head_d
   append(rows, barrier, RotaryOp{x, table, out, head_dim});
 }
 
-void Program::attention(Rows rows, bool barrier, AttentionOp op) {
+void Program::attention(Rows rows, bool barrier, int32_t sinks, AttentionOp op) {
   require(rows == Rows::Tokens, "attention belongs to rows of tokens");
   for (const View* view : {&op.q, &op.k, &op.v, &op.out}) check_view(*view, rows);
   require(op.layer >= 0 && op.num_heads >= 1 && op.num_kv_heads >= 1 && op.head_dim >= 1 &&
-              op.num_heads % op.num_kv_heads == 0 && op.window >= 0 && op.soft_cap >= 0.0f,
+              op.num_heads % op.num_kv_heads == 0 && op.window >= 0 && op.soft_cap >= 0.0f &&
+              (!op.is_chunked || (op.window > 0 && op.is_causal)),
           "attention: wrong constants");
   const int64_t q_width = op.num_heads * op.head_dim, kv_width = op.num_kv_heads * op.head_dim;
   require(op.q.width == q_width && op.out.width == q_width && op.k.width == kv_width &&
@@ -155,7 +163,12 @@ void Program::attention(Rows rows, bool barrier, AttentionOp op) {
   const bool is_shared = !op.is_causal && shape.num_kv_heads == op.num_kv_heads && shape.head_dim == op.head_dim;
   require(shape.num_kv_heads == 0 || is_shared, "attention: two operations use one layer");
   shape = {op.num_kv_heads, op.head_dim};
-  append(rows, barrier, op);
+  op.sinks = sinks == kNone ? nullptr : &weights_->vector(sinks);
+  require(op.sinks == nullptr || static_cast<int64_t>(op.sinks->size()) == op.num_heads,
+          "attention: sinks and heads differ");
+  require(op.slopes.empty() || static_cast<int64_t>(op.slopes.size()) == op.num_heads,
+          "attention: slopes and heads differ");
+  append(rows, barrier, std::move(op));
 }
 
 void Program::gated(Rows rows, bool barrier, Activation activation, View x, View out) {
@@ -165,8 +178,85 @@ void Program::gated(Rows rows, bool barrier, Activation activation, View x, View
   append(rows, barrier, GatedOp{activation, x, out});
 }
 
+void Program::route(Rows rows, bool barrier, const RouterSpec& spec, int32_t correction, View scores,
+                    View out) {
+  check_view(scores, rows);
+  check_view(out, rows);
+  require(is_sound(spec), "route: numbers of experts and groups that do not fit together");
+  require(scores.width == spec.num_experts && out.width == 2 * spec.num_chosen,
+          "route: views and experts differ");
+  const std::vector<float>* vector = correction == kNone ? nullptr : &weights_->vector(correction);
+  require(vector == nullptr || static_cast<int64_t>(vector->size()) == spec.num_experts,
+          "route: correction and experts differ");
+  append(rows, barrier, RouteOp{spec, vector, scores, out});
+}
+
+void Program::experts(Rows rows, bool barrier, const std::vector<int32_t>& gate_up,
+                      const std::vector<int32_t>& down, ExpertsOp op) {
+  check_view(op.routing, rows);
+  check_view(op.out, rows);
+  require(!gate_up.empty() && gate_up.size() == down.size() && op.routing.width % 2 == 0,
+          "experts: wrong numbers of experts");
+  for (size_t i = 0; i < gate_up.size(); ++i) {
+    const Matrix& in = weights_->matrix(gate_up[i]);
+    const Matrix& back = weights_->matrix(down[i]);
+    require(in.cols == op.out.width && back.rows == op.out.width && in.rows == 2 * back.cols &&
+                (i == 0 || back.cols == op.down.front()->cols),
+            "experts: matrices and views differ");
+    for (const MatrixPart& part : in.parts) {
+      require(op.x || (op.x_int8 && is_quantised(part.type)), "experts: an input is missing");
+    }
+    op.gate_up.push_back(&in);
+    op.down.push_back(&back);
+  }
+  require(!op.inner_int8 || op.inner_width() % kGroup == 0, "experts: wrong width for int8");
+  if (op.x) check_view(*op.x, rows);
+  if (op.x_int8) check_view(*op.x_int8, rows);
+  require((!op.x || op.x->width == op.out.width) &&
+              (!op.x_int8 || (op.out.width % kGroup == 0 &&
+                              op.x_int8->width == quantised_row_floats(op.out.width))),
+          "experts: inputs and matrices differ");
+  append(rows, barrier, std::move(op));
+}
+
+void Program::head_products(Rows rows, bool barrier, const std::vector<int32_t>& heads, View x, View out) {
+  check_view(x, rows);
+  check_view(out, rows);
+  HeadProductsOp op{{}, x, out};
+  for (const int32_t id : heads) op.heads.push_back(&weights_->matrix(id));
+  const int64_t count = static_cast<int64_t>(op.heads.size());
+  require(count >= 1 && x.width % count == 0, "head_products: wrong number of heads");
+  for (const Matrix* matrix : op.heads) {
+    require(matrix->rows * count == out.width && matrix->cols <= op.head_stride(),
+            "head_products: matrices and views differ");
+  }
+  append(rows, barrier, std::move(op));
+}
+
+void Program::join_heads(Rows rows, bool barrier, JoinHeadsOp op) {
+  check_view(op.out, rows);
+  int64_t width = 0;
+  for (const JoinHeadsOp::Piece& piece : op.pieces) {
+    check_view(piece.from, rows);
+    require((piece.heads == 1 || piece.heads == op.num_heads) && piece.from.width % piece.heads == 0 &&
+                piece.width >= 1,
+            "join_heads: pieces and heads differ");
+    width += piece.width;
+  }
+  require(op.num_heads >= 1 && width * op.num_heads == op.out.width, "join_heads: wrong width");
+  append(rows, barrier, std::move(op));
+}
+
+void Program::multiply_rows(Rows rows, bool barrier, View x, View factors, View out) {
+  elementwise(x, out, rows);
+  check_view(factors, rows);
+  require(factors.width == 1, "multiply_rows: one factor for each row");
+  append(rows, barrier, MultiplyRowsOp{x, factors, out});
+}
+
 void Program::activation(Rows rows, bool barrier, Activation activation, View x, View out) {
   elementwise(x, out, rows);
+  require(activation != Activation::ClampedSwiglu, "activation: this one is the gate of two inputs");
   append(rows, barrier, ActivationOp{activation, x, out});
 }
 

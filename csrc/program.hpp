@@ -17,6 +17,7 @@
 
 #include "kernels/table.hpp"
 #include "kv_pool.hpp"
+#include "router.hpp"
 #include "weights.hpp"
 
 namespace octavo {
@@ -69,6 +70,11 @@ struct RopeTableOp {
   View out;
 };
 
+struct PositionFactorsOp {  // log(1 + floor((position + 1) / period)) * weight + 1
+  float period, weight;
+  View out;
+};
+
 struct RotaryOp {
   View x, table, out;
   int64_t head_dim;
@@ -79,7 +85,10 @@ struct AttentionOp {
   float scale;
   int64_t window;  // 0: all keys
   float soft_cap;  // 0: none
+  bool is_chunked; // the window is a chunk: tokens see those before them in their own
   bool is_causal;  // else operations may share a layer: what it holds is of no use after each
+  const std::vector<float>* sinks;  // of each head, or null
+  std::vector<float> slopes;        // of each head, or empty
   View q, k, v, out;
 };
 
@@ -111,9 +120,54 @@ struct WantedRowsOp {  // from rows of tokens to wanted rows, which may be means
   View x, out;
 };
 
+struct RouteOp {
+  RouterSpec spec;
+  const std::vector<float>* correction;  // or null
+  View scores, out;
+};
+
+// MLPs of which each row goes through those that `routing` names. Parts of gate_up in a quantised type
+// multiply x_int8 where there is one; those of down the inner activations as int8, with inner_int8.
+struct ExpertsOp {
+  std::vector<const Matrix*> gate_up, down;  // of each expert
+  Activation activation;
+  bool is_weighted;  // else what experts give counts in full
+  bool inner_int8;
+  std::optional<View> x, x_int8;
+  View routing, out;
+
+  int64_t num_chosen() const { return routing.width / 2; }
+  int64_t inner_width() const { return down.front()->cols; }
+};
+
+struct MultiplyRowsOp {  // each row of x by the one number of its row of factors
+  View x, factors, out;
+};
+
+// Head h of out is matrix h times the first columns of head h of x.
+struct HeadProductsOp {
+  std::vector<const Matrix*> heads;
+  View x, out;
+
+  int64_t head_stride() const { return x.width / static_cast<int64_t>(heads.size()); }
+};
+
+// Heads put together of pieces that lie in several buffers.
+struct JoinHeadsOp {
+  struct Piece {
+    View from;
+    int64_t heads;  // that lie in `from`; 1: all heads share it
+    int64_t width;  // columns of each head in `out`: its first ones, zeros where it has fewer
+  };
+  std::vector<Piece> pieces;
+  int64_t num_heads;
+  View out;
+};
+
 using OpBody = std::variant<EmbedOp, QuantiseOp, LinearOp, NormOp, RopeTableOp, RotaryOp, AttentionOp,
                             GatedOp, ActivationOp, AddOp, ScaleOp, SoftCapOp, WantedRowsOp,
-                            LayerNormOp>;
+                            LayerNormOp, RouteOp, ExpertsOp, MultiplyRowsOp, HeadProductsOp, JoinHeadsOp,
+                            PositionFactorsOp>;
 
 struct Op {
   OpBody body;
@@ -142,14 +196,24 @@ class Program {
   // weight, bias: ids of vectors, or kNone.
   void layer_norm(Rows rows, bool barrier, int32_t weight, int32_t bias, float eps, View x, View out);
   void rope_table(Rows rows, bool barrier, std::vector<float> inv_freq, float factor, View out);
+  void position_factors(Rows rows, bool barrier, float period, float weight, View out);
   void rotary(Rows rows, bool barrier, View x, View table, int64_t head_dim, View out);
-  void attention(Rows rows, bool barrier, AttentionOp op);
+  // sinks: id of a vector, or kNone; op.sinks is null.
+  void attention(Rows rows, bool barrier, int32_t sinks, AttentionOp op);
   void gated(Rows rows, bool barrier, Activation activation, View x, View out);
   void activation(Rows rows, bool barrier, Activation activation, View x, View out);
   void add(Rows rows, bool barrier, View a, View b, View out);
   void scale(Rows rows, bool barrier, float factor, View x, View out);
   void soft_cap(Rows rows, bool barrier, float cap, View x, View out);
   void wanted_rows(Rows rows, bool barrier, View x, View out);
+  // correction: id of a vector, or kNone.
+  void route(Rows rows, bool barrier, const RouterSpec& spec, int32_t correction, View scores, View out);
+  // gate_up, down: matrices of each expert. The rest: see ExpertsOp, whose lists of matrices are empty.
+  void experts(Rows rows, bool barrier, const std::vector<int32_t>& gate_up,
+               const std::vector<int32_t>& down, ExpertsOp op);
+  void head_products(Rows rows, bool barrier, const std::vector<int32_t>& heads, View x, View out);
+  void join_heads(Rows rows, bool barrier, JoinHeadsOp op);
+  void multiply_rows(Rows rows, bool barrier, View x, View factors, View out);
 
   // Where the logits of the wanted rows lie after the last operation.
   void set_logits(View logits);

@@ -68,6 +68,8 @@ enum class Activation : int32_t {
   Relu = 3,
   SquaredRelu = 4,
   Tanh = 5,
+  Sigmoid = 6,
+  ClampedSwiglu = 7,  // of two inputs: the gate of a gated MLP
 };
 
 // Rows of a weight matrix that are interleaved into one panel; see packing.hpp.

@@ -65,6 +65,26 @@ struct TanhFunction {
   }
 };
 
+struct SigmoidFunction {
+  template <class V>
+  static OCTAVO_INLINE typename V::Floats apply(typename V::Floats x) {
+    return sigmoid<V>(x);
+  }
+};
+
+// With gate at most 7 and up within 7 of 0: gate * sigmoid(1.702 gate) * (up + 1) (OpenAI 2025).
+struct ClampedSwigluFunction {
+  template <class V>
+  static OCTAVO_INLINE typename V::Floats apply(typename V::Floats gate, typename V::Floats up) {
+    using Floats = typename V::Floats;
+    const Floats limit = V::set1(7.0f);
+    const Floats bounded = V::min(limit, gate);  // in this order a NaN stays one
+    const Floats factor = V::max(V::set1(-7.0f), V::min(limit, up));
+    const Floats gated = V::mul(bounded, sigmoid<V>(V::mul(bounded, V::set1(1.702f))));
+    return V::mul(V::add(factor, V::set1(1.0f)), gated);
+  }
+};
+
 // Calls visit(Function{}) with the function that `activation` names.
 template <class V, class Visit>
 OCTAVO_INLINE void with_activation(Activation activation, Visit visit) {
@@ -75,6 +95,8 @@ OCTAVO_INLINE void with_activation(Activation activation, Visit visit) {
     case Activation::Relu: return visit(ReluFunction{});
     case Activation::SquaredRelu: return visit(SquaredReluFunction{});
     case Activation::Tanh: return visit(TanhFunction{});
+    case Activation::Sigmoid: return visit(SigmoidFunction{});
+    case Activation::ClampedSwiglu: return;  // has two inputs, see gated()
   }
 }
 
@@ -103,6 +125,11 @@ void gated(const GatedArgs& args) {
   halves.size = args.size;
   halves.begin = args.begin;
   halves.end = args.end;
+  if (args.activation == Activation::ClampedSwiglu) {
+    return each_element<W>(halves, [](Floats gate, Floats up) {
+      return ClampedSwigluFunction::apply<W>(gate, up);
+    });
+  }
   with_activation<V>(args.activation, [&](auto function) {
     each_element<W>(halves, [=](Floats gate, Floats up) {
       return W::mul(function.template apply<W>(gate), up);

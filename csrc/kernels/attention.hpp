@@ -52,6 +52,16 @@ OCTAVO_INLINE float* row_output(const AttentionArgs& args, const AttentionUnit& 
          (unit.first_head + head) * args.kv.head_dim;
 }
 
+// The sink of a head of `unit`; null: none.
+OCTAVO_INLINE const float* sink_of(const AttentionArgs& args, const AttentionUnit& unit, int64_t head) {
+  return args.sinks == nullptr ? nullptr : args.sinks + unit.first_head + head;
+}
+
+// How much a head prefers keys that are near; 0: not at all.
+OCTAVO_INLINE float slope_of(const AttentionArgs& args, const AttentionUnit& unit, int64_t head) {
+  return args.slopes == nullptr ? 0.0f : args.slopes[unit.first_head + head];
+}
+
 }  // namespace
 
 // One unit at a time, with the memory that it needs (about 280 KiB, on the stack of the thread). Its query
@@ -147,7 +157,9 @@ class AttentionTile {
 
     each_token(unit, chunk, [&](int64_t token, KeyRange keys) {
       for (int64_t head = 0; head < unit.num_heads; ++head) {
-        weigh_scores(keys, token * unit.num_heads + head, result);
+        const Slope slope{slope_of(args_, unit, head),
+                          chunk * kChunk - unit.first_position - token};
+        weigh_scores(keys, slope, token * unit.num_heads + head, result);
       }
     });
 
@@ -161,12 +173,12 @@ class AttentionTile {
   }
 
   // From the scores of one row to weights; its output begins at zero.
-  void weigh_scores(KeyRange keys, int64_t row, const Partial& result) {
+  void weigh_scores(KeyRange keys, const Slope& slope, int64_t row, const Partial& result) {
     float* scores = scores_ + row * kChunk;
     if (alignment_ * kKeyGroup == W::kLanes) {
-      exponentials<V, W, type>(args_, keys, map_, scores, result.max + row, result.sum + row);
+      exponentials<V, W, type>(args_, keys, map_, slope, scores, result.max + row, result.sum + row);
     } else {
-      exponentials<V, V, type>(args_, keys, map_, scores, result.max + row, result.sum + row);
+      exponentials<V, V, type>(args_, keys, map_, slope, scores, result.max + row, result.sum + row);
     }
     float* out = result.out + row * head_dim_;
     for (int64_t d = 0; d < head_dim_; ++d) out[d] = 0.0f;
@@ -342,7 +354,7 @@ class AttentionTile {
     for (int64_t token = 0; token < unit.num_tokens; ++token) {
       for (int64_t head = 0; head < unit.num_heads; ++head) {
         finish_row<V>(total_of_unit(), token * unit.num_heads + head, head_dim_,
-                      row_output(args_, unit, token, head));
+                      sink_of(args_, unit, head), row_output(args_, unit, token, head));
       }
     }
   }
@@ -405,7 +417,8 @@ void attention_merge(const AttentionArgs& args, int thread, int num_threads) {
       for (int64_t chunk = keys.first_chunk() + 1; chunk < keys.end_chunk(); ++chunk) {
         merge_chunk<V>(shared_partial(args, share, chunk), total, row, head_dim);
       }
-      finish_row<V>(total, row, head_dim, row_output(args, unit, token, row % unit.num_heads));
+      const int64_t head = row % unit.num_heads;
+      finish_row<V>(total, row, head_dim, sink_of(args, unit, head), row_output(args, unit, token, head));
     }
   });
 }

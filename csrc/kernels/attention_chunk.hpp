@@ -219,13 +219,21 @@ void weigh_values(const float* weights, int64_t head_dim,
                                                        head_dim - d);
 }
 
+// A score is made larger by this for each position that its key lies further ahead (Press et al. 2022).
+struct Slope {
+  float per_position;   // 0: none
+  int64_t first_key;    // position of the chunk's first key, counted from the query: mostly negative
+};
+
+static constexpr float kLaneNumbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
 // From scores to weights of the values for keys [begin, end) of a chunk, in place: exp(score - max) times
 // what makes numbers of units. Neighbours in the same vectors may hold anything, before and after. X is V
 // or V::Wide: lanes meet only in the maximum, which has no order, and the sum, which goes by eights.
 template <class V, class X, KvType type>
 void exponentials(const AttentionArgs& args, KeyRange keys,
-                  const ChunkMap<typename Stored<V, type>::Number>& map, float* scores, float* max,
-                  float* sum) {
+                  const ChunkMap<typename Stored<V, type>::Number>& map, const Slope& slope,
+                  float* scores, float* max, float* sum) {
   using Floats = typename X::Floats;
   constexpr float kUnit = Stored<V, type>::kUnit;
   const int64_t begin = keys.begin & ~int64_t{X::kLanes - 1};
@@ -238,6 +246,11 @@ void exponentials(const AttentionArgs& args, KeyRange keys,
     if (args.soft_cap > 0.0f) {
       const Floats cap = X::set1(args.soft_cap);
       score = X::mul(cap, tanh<X>(X::div(score, cap)));
+    }
+    if (slope.per_position != 0.0f) {
+      const Floats first = X::set1(static_cast<float>(slope.first_key + key));
+      const Floats distance = X::add(first, X::load(kLaneNumbers));
+      score = X::fma(X::set1(slope.per_position), distance, score);
     }
     if (key + X::kLanes > keys.end) score = X::select(X::first(keys.end - key), score, lowest);
     if (key < keys.begin) score = X::select(X::first(keys.begin - key), lowest, score);
@@ -295,11 +308,14 @@ void copy_chunk(const Partial& next, const Partial& total, int64_t row, int64_t 
                    static_cast<size_t>(head_dim) * sizeof(float));
 }
 
-// The attention output of one query vector: out / sum.
+// The attention output of one query vector: out / sum. The sum includes that of the head's sink, where there
+// is one.
 template <class V>
-void finish_row(const Partial& total, int64_t row, int64_t head_dim, float* out) {
+void finish_row(const Partial& total, int64_t row, int64_t head_dim, const float* sink, float* out) {
   using Floats = typename V::Floats;
-  const Floats factor = V::div(V::set1(1.0f), V::set1(total.sum[row]));
+  Floats sum = V::set1(total.sum[row]);
+  if (sink != nullptr) sum = V::add(sum, exp<V>(V::set1(*sink - total.max[row])));
+  const Floats factor = V::div(V::set1(1.0f), sum);
   const float* from = total.out + row * head_dim;
   int64_t d = 0;
   for (; d + V::kLanes <= head_dim; d += V::kLanes) {

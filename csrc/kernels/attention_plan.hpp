@@ -42,6 +42,7 @@ OCTAVO_INLINE KeyRange overlap(KeyRange a, KeyRange b) {
 // The keys that the query at `position` of `row` sees.
 OCTAVO_INLINE KeyRange visible_keys(const AttentionArgs& args, const BatchRow& row, int64_t position) {
   const int64_t window = args.window;
+  if (args.is_chunked) return {position / window * window, position + 1};
   const int64_t begin = window > 0 ? greatest(position - window + 1, 0) : 0;
   if (args.is_causal) return {begin, position + 1};
   const int64_t end = int64_t{row.context_len} + row.num_tokens;

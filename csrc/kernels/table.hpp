@@ -148,6 +148,12 @@ struct AttentionArgs {
   // Whether tokens see only those before them. Else they see all of their sequence, which is in the
   // batch as a whole; a window then reaches so far to either side, the token itself included.
   bool is_causal = true;
+  // With a window: sequences are cut into chunks of that size, and tokens see those of their own chunk.
+  bool is_chunked = false;
+  // A score of each head that takes part in the softmax of every row and brings no value; null: none.
+  const float* sinks = nullptr;  // [num_heads]
+  // What each position that a key lies behind the query takes from its score; null: nothing.
+  const float* slopes = nullptr;  // [num_heads]
 };
 
 // out[t] = act(x[t][0:size]) * x[t][size:2*size]   for rows [begin, end)

@@ -117,6 +117,17 @@ class Activation(Enum):
     RELU = 3
     SQUARED_RELU = 4
     TANH = 5
+    SIGMOID = 6
+    CLAMPED_SWIGLU = 7
+
+class Scoring(Enum):
+    """What a router chooses experts by; see csrc/router.hpp."""
+
+    SOFTMAX = 0
+    SOFTMAX_CHOSEN = 1
+    SIGMOID = 2
+    SCORE = 3
+    SPARSE_MIXER = 4
 
 class View:
     """Some columns of a buffer: row r starts at float `offset + r * stride` of the arena."""
@@ -167,6 +178,9 @@ class Program:
     def rope_table(
         self, rows: Rows, barrier: bool, inv_freq: Sequence[float], factor: float, out: View
     ) -> None: ...
+    def position_factors(
+        self, rows: Rows, barrier: bool, period: float, weight: float, out: View
+    ) -> None: ...
     def rotary(
         self, rows: Rows, barrier: bool, x: View, table: View, head_dim: int, out: View
     ) -> None: ...
@@ -181,12 +195,17 @@ class Program:
         scale: float,
         window: int,
         soft_cap: float,
+        is_chunked: bool,
         is_causal: bool,
+        sinks: int,
+        slopes: Sequence[float],
         q: View,
         k: View,
         v: View,
         out: View,
-    ) -> None: ...
+    ) -> None:
+        """`sinks` is the id of a vector, -1 for none."""
+
     def gated(
         self, rows: Rows, barrier: bool, activation: Activation, x: View, out: View
     ) -> None: ...
@@ -197,6 +216,59 @@ class Program:
     def scale(self, rows: Rows, barrier: bool, factor: float, x: View, out: View) -> None: ...
     def soft_cap(self, rows: Rows, barrier: bool, cap: float, x: View, out: View) -> None: ...
     def wanted_rows(self, rows: Rows, barrier: bool, x: View, out: View) -> None: ...
+    def route(
+        self,
+        rows: Rows,
+        barrier: bool,
+        num_experts: int,
+        num_chosen: int,
+        scoring: Scoring,
+        normalises: bool,
+        scale: float,
+        num_groups: int,
+        num_chosen_groups: int,
+        group_best: int,
+        tolerance: float,
+        correction: int,
+        scores: View,
+        out: View,
+    ) -> None:
+        """`correction` is the id of a vector, -1 for none."""
+
+    def experts(
+        self,
+        rows: Rows,
+        barrier: bool,
+        gate_up: Sequence[int],
+        down: Sequence[int],
+        activation: Activation,
+        is_weighted: bool,
+        inner_int8: bool,
+        x: View | None,
+        x_int8: View | None,
+        routing: View,
+        out: View,
+    ) -> None:
+        """Quantised parts of `gate_up` read `x_int8` where it is given, all others `x`."""
+
+    def head_products(
+        self, rows: Rows, barrier: bool, heads: Sequence[int], x: View, out: View
+    ) -> None:
+        """`heads`: matrix of each head."""
+
+    def join_heads(
+        self,
+        rows: Rows,
+        barrier: bool,
+        num_heads: int,
+        pieces: Sequence[tuple[View, int, int]],
+        out: View,
+    ) -> None:
+        """A piece is (buffer, heads that lie in it, columns of each head in the result)."""
+
+    def multiply_rows(
+        self, rows: Rows, barrier: bool, x: View, factors: View, out: View
+    ) -> None: ...
     def set_logits(self, logits: View) -> None: ...
 
 class Forward:

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from octavo._native import Rows
 from octavo.backends.native.operations import Buffer, Recording, Value, whole
 from octavo.backends.native.recorder import Recorder
-from octavo.ops.ops import AttentionSpec
+from octavo.ops.ops import AttentionSpec, HeadPart, RouterSpec
 from octavo.ops.rope import RopeTable
-from octavo.ops.weights import Embedding, Linear, Vector
+from octavo.ops.weights import Embedding, Experts, Linear, Vector
 
 WIDTHS = (4, 8, 32)
 ROPE = RopeTable(2, (1.0,))
@@ -71,6 +71,22 @@ def _gated(draw: st.DrawFn, ops: Recorder, buffers: list[Buffer], number: int) -
     return [ops.gated(_pick(draw, _even(buffers)), "silu")] if _even(buffers) else []
 
 
+def _experts(draw: st.DrawFn, ops: Recorder, buffers: list[Buffer], number: int) -> list[Buffer]:
+    x, scores = _pick(draw, buffers), _pick(draw, buffers)
+    routing = ops.route(scores, RouterSpec(scores.width, min(2, scores.width)))
+    first, second = 100 + 2 * number, 101 + 2 * number  # matrices of one expert
+    gate_up = Linear(16, x.width, (8, 8), first)
+    down = Linear(x.width, 8, (x.width,), second)
+    return [ops.experts(x, routing, Experts((gate_up,), (down,)), "silu")]
+
+
+def _heads(draw: st.DrawFn, ops: Recorder, buffers: list[Buffer], number: int) -> list[Buffer]:
+    x = _pick(draw, _even(buffers))
+    half = x.width // 2
+    products = ops.linear_heads(x, tuple(Linear(4, half, (4,), number) for _ in range(2)))
+    return [ops.join_heads((HeadPart(products, 3), HeadPart(x, 1)), 2)]
+
+
 def _split(draw: st.DrawFn, ops: Recorder, buffers: list[Buffer], number: int) -> list[Buffer]:
     x = _pick(draw, buffers)
     return list(ops.split(x, (x.width // 2, x.width - x.width // 2))) if x.width > 1 else []
@@ -89,7 +105,9 @@ def _attention(draw: st.DrawFn, ops: Recorder, buffers: list[Buffer], layer: int
 _STEPS = {
     "add": _add,
     "attention": _attention,
+    "experts": _experts,
     "gated": _gated,
+    "heads": _heads,
     "linear": _linear,
     "norm": _norm,
     "rotary": _rotary,

@@ -10,7 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo._native import Rows
-from octavo.backends.native.operations import Add, Buffer, Product, Recording, Value, whole
+from octavo.backends.native.operations import (
+    Add,
+    Buffer,
+    Mix,
+    Operation,
+    Product,
+    Recording,
+    Value,
+    whole,
+)
 from octavo.backends.native.passes import optimise, quantise_inputs
 from octavo.backends.native.placement import Placement, StepSize, place
 from octavo.backends.native.recorder import Recorder
@@ -61,11 +70,24 @@ def test_threads_in_any_order_between_barriers_compute_what_the_recording_says(
 
 def with_int8(recording: Recording) -> Recording:
     """Int8 inputs wherever a width allows it; every second matrix is of mixed types."""
-    products = [op for op in recording.operations if isinstance(op.kind, Product)]
-    return quantise_inputs(
-        recording,
-        {op.kind.matrix: op.kind.matrix % 2 == 0 for op in products if op.inputs[0].width == 32},
-    )
+    matrices = [
+        matrix
+        for operation in recording.operations
+        if operation.inputs and operation.inputs[-1].width == 32
+        for matrix in matrices_of(operation)
+    ]
+    return quantise_inputs(recording, {matrix: matrix % 2 == 0 for matrix in matrices})
+
+
+def matrices_of(operation: Operation) -> list[int]:
+    """Those that multiply the last input of an operation."""
+    match operation.kind:
+        case Product(matrix):
+            return [matrix]
+        case Mix(gate_up):
+            return list(gate_up)
+        case _:
+            return []
 
 
 class LayerRecorder:

@@ -15,6 +15,7 @@ from octavo import _native
 from octavo.ops.batch import BatchRow, StepBatch
 from octavo.ops.kv_types import KvType
 from octavo.ops.ops import AttentionSpec
+from octavo.weights.checkpoint import TensorView, WeightType
 from tests.support.op_twins import OpTwins
 
 ISAS = _native.available_isas()
@@ -105,6 +106,46 @@ def test_windows_and_soft_caps_over_every_block_size(
     """Windows shorter than a block, of a block, over blocks, and longer than the sequence."""
     spec = AttentionSpec(0, 4, 2, 16, 0.3, window, soft_cap)
     assert_parity(isa, spec, MIXED_STEPS, KvType.BF16, block)
+
+
+@pytest.mark.parametrize("window", [None, 23])
+@pytest.mark.parametrize("block", [8, 32])
+def test_slopes_make_near_keys_count_more(isa: str, block: int, window: int | None) -> None:
+    """Heads that prefer what is near to different degrees, one of them not at all."""
+    slopes = (0.5, 0.03125, 0.0, 2.0)
+    spec = AttentionSpec(0, 4, 2, 16, 0.3, window, slopes=slopes)
+    assert_parity(isa, spec, [(90, 1, 30), *MIXED_STEPS], KvType.INT8, block)
+
+
+@pytest.mark.parametrize("window", [1, 8, 20, 64])
+@pytest.mark.parametrize("block", [8, 32])
+def test_tokens_see_no_chunk_but_their_own(isa: str, block: int, window: int) -> None:
+    """Chunks that begin in the middle of a block and of a prompt's piece."""
+    spec = AttentionSpec(0, 4, 2, 16, 0.3, window, is_chunked=True)
+    assert_parity(isa, spec, [(90, 1, 30), *MIXED_STEPS], KvType.F32, block)
+
+
+@pytest.mark.parametrize("work", [[(9, 30), (1, 1)], [(300,), (1,)]])
+def test_sinks_take_their_share_of_every_row(isa: str, work: list[tuple[int, ...]]) -> None:
+    """Above all scores, among them, and so far below that they count nothing."""
+    sinks = torch.tensor([9.0, 0.3, -200.0, 1.0])
+    view = TensorView("s", WeightType.F32, (4,), memoryview(sinks.numpy().tobytes()))
+    twins = OpTwins(
+        isa=isa,
+        tensors={"s.weight": view},
+        ask=lambda weights: weights.vector("s", 4),
+        num_kv_heads=2,
+        head_dim=16,
+    )
+    spec = AttentionSpec(0, 4, 2, 16, 0.3)
+    sequences = Sequences.make(len(work[0]), 8, sum(max(step) for step in work))
+    for seed, step in enumerate(work):
+        inputs = random_qkv(spec, sum(step), seed)
+        twins.assert_close(
+            lambda ops, sinks, q, k, v: ops.attention(q, k, v, spec, sinks),
+            sequences.step(step),
+            *inputs,
+        )
 
 
 @pytest.mark.parametrize("window", [None, 96])

@@ -15,6 +15,8 @@ from octavo.backends.native.operations import (
     Add,
     Attend,
     Buffer,
+    HeadProducts,
+    Mix,
     Operation,
     Product,
     ProductInt8,
@@ -87,6 +89,7 @@ class ToyMachine:
     arena: list[int] = field(init=False)
     _cache: dict[tuple[int, int], Row] = field(init=False, default_factory=dict)
     _partials: dict[int, Row] = field(init=False, default_factory=dict)
+    _gathered: dict[int, list[Row]] = field(init=False, default_factory=dict)
     _num_barriers: int = 0
 
     def __post_init__(self) -> None:
@@ -118,6 +121,9 @@ class ToyMachine:
                 self._meet(jobs)
                 jobs.append(lambda thread, op=operation: self._attend(op, thread))
                 self._meet(jobs)
+            if isinstance(operation.kind, Mix):
+                jobs.append(lambda thread, op=operation: self._gather(op, thread, wanted))
+                self._meet(jobs)
             jobs.append(lambda thread, op=operation: self._compute(op, thread, wanted))
         self._meet(jobs)
 
@@ -141,7 +147,7 @@ class ToyMachine:
     def _compute(self, operation: Operation, thread: int, wanted: range) -> None:
         over_tokens = operation.output.rows is Rows.TOKENS
         count = self.step.num_tokens if over_tokens else len(wanted)
-        if isinstance(operation.kind, Product | ProductInt8):
+        if isinstance(operation.kind, Product | ProductInt8 | HeadProducts):
             self._compute_columns(operation, count, thread)
             return
         if isinstance(operation.kind, Attend):
@@ -153,7 +159,16 @@ class ToyMachine:
                 self._write(whole(operation.output), row, self._read(operation.inputs[0], source))
                 continue
             inputs = [{row: self._read(buffer, row)} for buffer in operation.inputs]
+            if isinstance(operation.kind, Mix):  # but for the weights, read before threads met
+                inputs[1:] = [{row: numbers} for numbers in self._gathered[row]]
             self._write(whole(operation.output), row, output_row(operation, row, inputs))
+
+    def _gather(self, operation: Operation, thread: int, wanted: range) -> None:
+        """What experts read, dealt out like cards; who reads a row also looks at its weights."""
+        over_tokens = operation.output.rows is Rows.TOKENS
+        count = self.step.num_tokens if over_tokens else len(wanted)
+        for row in range(thread, count, self.num_threads):
+            self._gathered[row] = [self._read(buffer, row) for buffer in operation.inputs[1:]]
 
     def _compute_columns(self, operation: Operation, count: int, thread: int) -> None:
         columns = self._share(operation.output.width, thread)

@@ -14,6 +14,7 @@ HiddenAct = Literal["silu", "gelu_tanh", "gelu", "relu", "relu2"]
 PoolingMethod = Literal["first", "last", "mean"]
 PoolingTask = Literal["embed", "classify"]
 ScoreActivation = Literal["softmax", "sigmoid", "none"]
+Scoring = Literal["softmax", "softmax_chosen", "sigmoid", "score", "sparse_mixer"]
 NormKind = Literal["rms", "layer", "layer_without_weight"]
 
 
@@ -68,6 +69,43 @@ class PoolingFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MoeFacts:
+    """A mixture of experts: what routes to them, and their shape."""
+
+    num_experts: int
+    num_chosen: int  # experts of a token
+    intermediate_size: int  # of one expert
+    layers: tuple[int, ...]  # that have experts; the others have an MLP
+    scoring: Scoring = "softmax"  # see `ops.ops.RouterSpec`, as for the following ones
+    normalises: bool = False
+    scale: float = 1.0
+    num_groups: int = 1
+    num_chosen_groups: int = 1
+    group_best: int = 1
+    tolerance: float = 0.0
+    has_correction: bool = False  # a vector is added to what experts are chosen by
+    router_bias: bool = False
+    expert_bias: bool = False
+    activation: Literal["clamped_swiglu"] | None = None  # of experts; None: `hidden_act`
+    weighs_input: bool = (
+        False  # the sigmoid of the score multiplies what goes in, not what comes out
+    )
+    shared_size: int = 0  # inner columns of an expert that all tokens use; 0: there is none
+    has_shared_gate: bool = False  # how much it counts is decided for each token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentFacts:
+    """Attention of which one latent vector for each token is cached (DeepSeek-AI 2024)."""
+
+    q_rank: int  # width of a latent of the queries; 0: they have none
+    kv_rank: int  # width of the latent of keys and values
+    nope_dim: int  # of each head's key: what comes of the latent
+    rope_dim: int  # what is rotated, shared by all heads
+    value_dim: int  # of each head's value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
     """Shape and constants of one model."""
 
@@ -76,6 +114,7 @@ class ModelFacts:
     hidden_size: int
     intermediate_size: int
     num_layers: int
+    num_draft_layers: int = 0  # stored behind them, to predict several tokens; not used
     num_heads: int
     num_kv_heads: int
     head_dim: int
@@ -90,15 +129,25 @@ class ModelFacts:
     mlp_bias: bool = False
     head_bias: bool = False  # the output matrix has one
     gated_mlp: bool = True  # act(gate) * up; else act(up)
+    # With it there is one KV head, of `head_dim` = kv_rank + rope_dim.
+    latent: LatentFacts | None = None
+    moe: MoeFacts | None = None  # layers with experts instead of an MLP
     norm: NormKind = "rms"
     norm_bias: bool = False  # layer norms add one
     parallel_residual: bool = False  # attention and MLP both read the layer's input
     shared_norm: bool = False  # in parallel, both behind one norm
     qk_norm: bool = False  # RMS norm of each query and key head
     qk_norm_over_heads: bool = False  # ... of all heads together instead
+    qk_norm_plain: bool = False  # ... without weights, in layers that rotate
+    # Of queries that are not rotated: period and weight of `ops.ops.Ops.position_factors`.
+    temperature: tuple[float, float] | None = None
+    attention_sinks: bool = False  # every head has a score beside those of keys, of no value
     attention_scale: float  # factor of q.k before softmax, usually head_dim ** -0.5
     sliding_windows: tuple[int, ...] = ()  # per layer, 0 = full attention; empty = full everywhere
+    windows_are_chunks: bool = False  # sequences are cut, see `ops.ops.AttentionSpec.is_chunked`
     layers_without_rope: tuple[int, ...] = ()
+    alibi: bool = False  # positions count by their distance, in scores; nothing is rotated
+    alibi_scale: float = 1.0  # factor of what they count
     learned_positions: bool = False  # a vector for each position is added to the embedding
     num_positions: int = 0  # vectors in their table; 0: `max_position`
     embedding_scale: float = 1.0

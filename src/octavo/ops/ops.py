@@ -14,13 +14,17 @@ was cut into chunks, or on the number of threads. The native back end keeps this
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
+from octavo.config.model_facts import Scoring
 from octavo.ops.rope import RopeTable
-from octavo.ops.weights import Embedding, Linear, Vector
+from octavo.ops.weights import Embedding, Experts, Linear, Vector
 
 T = TypeVar("T")
-Activation = Literal["silu", "gelu_tanh", "gelu", "relu", "relu2", "tanh"]  # relu2: relu(x)^2
+# relu2: relu(x)^2
+Activation = Literal["silu", "gelu_tanh", "gelu", "relu", "relu2", "tanh", "sigmoid"]
+# Besides `act(gate) * up`: clamped_swiglu, see `Ops.gated`.
+GateActivation = Activation | Literal["clamped_swiglu"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,44 @@ class AttentionSpec:
     # Whether a token sees only those before it. Else it sees its whole sequence, which one step
     # computes from beginning to end; nothing of the KV storage is read after the op.
     is_causal: bool = True
+    # Sequences are cut into chunks of the window's size, and tokens see those of their own chunk.
+    is_chunked: bool = False
+    # For each head what every position that a key lies behind the query takes from its score, after
+    # the soft cap (Press et al. 2022); empty: nothing.
+    slopes: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RouterSpec:
+    """How scores become a choice of experts, and weights of those chosen.
+
+    softmax: chosen by, and weighted with, the softmax over all experts (Shazeer et al. 2017).
+    softmax_chosen: chosen by the score, weighted with the softmax over the chosen.
+    sigmoid: chosen by, and weighted with, the sigmoid of the score (DeepSeek-AI 2024).
+    score: chosen by, and weighted with, the score.
+    sparse_mixer: one after the other, the best of those left; its weight is its share of the
+    softmax over those left that are within `tolerance` of it (Liu et al. 2023).
+    """
+
+    num_experts: int
+    num_chosen: int  # experts of a token
+    scoring: Scoring = "softmax"
+    normalises: bool = False  # weights are divided by their sum
+    scale: float = 1.0  # and multiplied with this
+    # Neighbouring experts form groups, of which only the best are looked at (DeepSeek-AI 2024).
+    num_groups: int = 1
+    num_chosen_groups: int = 1
+    group_best: int = 1  # what counts of a group: the sum of so many of its best
+    tolerance: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HeadPart(Generic[T]):
+    """What one buffer gives to each head: its first columns, then zeros where it has fewer."""
+
+    x: T  # [rows, heads * any width]
+    width: int  # of the part of each head
+    is_shared: bool = False  # x has one head, which all of the result share
 
 
 class Ops(Protocol[T]):
@@ -64,6 +106,16 @@ class Ops(Protocol[T]):
         float32 accumulation; quantised weights are dequantised in the kernel.
         """
 
+    def linear_heads(self, x: T, heads: tuple[Linear, ...]) -> T:
+        """Each head times a matrix of its own: [rows, num_heads * out_features].
+
+        x: [rows, num_heads * width], of which the first `in_features` columns of each head count.
+        Activations are float32 whatever the type of the weights.
+        """
+
+    def join_heads(self, parts: tuple[HeadPart[T], ...], num_heads: int) -> T:
+        """Heads put together, part behind part: [rows, num_heads * sum of widths]."""
+
     def split(self, x: T, widths: tuple[int, ...]) -> tuple[T, ...]:
         """Columns of `x` in parts, without a copy: `sum(widths)` is the width of `x`."""
 
@@ -79,6 +131,12 @@ class Ops(Protocol[T]):
     def head_norm(self, x: T, weight: Vector, eps: float) -> T:
         """`rms_norm` of each group of `weight.size` columns on its own: q/k norm."""
 
+    def position_factors(self, period: float, weight: float) -> T:
+        """`log(1 + floor((position + 1) / period)) * weight + 1` for every token: [num_tokens, 1].
+
+        Queries times it keep their attention sharp over long contexts (Nakanishi 2025).
+        """
+
     def rotary(self, x: T, table: RopeTable, head_dim: int) -> T:
         """Rotate the first `table.rotary_dim` columns of each head by the row's position.
 
@@ -86,16 +144,22 @@ class Ops(Protocol[T]):
         out).
         """
 
-    def attention(self, q: T, k: T, v: T, spec: AttentionSpec) -> T:
+    def attention(self, q: T, k: T, v: T, spec: AttentionSpec, sinks: Vector | None = None) -> T:
         """Store `k` and `v` in the cache, then attend: [rows, num_heads * head_dim].
 
         q: [rows, num_heads * head_dim]   k, v: [rows, num_kv_heads * head_dim]
         Query head h reads KV head h // (num_heads / num_kv_heads). Softmax in float32.
         Keys and values are rounded to the cache's dtype before anyone reads them.
+        sinks: [num_heads] scores that take part in the softmax of every row of a head, beside those
+        of the keys, and bring no value with them (OpenAI 2025).
         """
 
-    def gated(self, x: T, activation: Activation) -> T:
-        """`act(gate) * up` of `x` = [gate | up]: [rows, width / 2]."""
+    def gated(self, x: T, activation: GateActivation) -> T:
+        """`act(gate) * up` of `x` = [gate | up]: [rows, width / 2].
+
+        clamped_swiglu: `gate * sigmoid(1.702 gate) * (up + 1)`, with gate at most 7 and up within
+        7 of zero (OpenAI 2025).
+        """
 
     def activation(self, x: T, activation: Activation) -> T:
         """`act(x)` for each element."""
@@ -105,6 +169,23 @@ class Ops(Protocol[T]):
 
     def scale(self, x: T, factor: float) -> T:
         """`x * factor`."""
+
+    def multiply_rows(self, x: T, factors: T) -> T:
+        """Each row of `x` times the one number of its row of `factors`, which is [rows, 1]."""
+
+    def route(self, scores: T, spec: RouterSpec, correction: Vector | None = None) -> T:
+        """[rows, 2 * num_chosen]: numbers of the experts chosen, best first, then their weights.
+
+        scores: [rows, num_experts]. `correction` is added to what experts are chosen by and counts
+        in no weight. Of equal ones the expert with the lower number wins.
+        """
+
+    def experts(self, x: T, routing: T, experts: Experts, activation: GateActivation) -> T:
+        """What the experts of each row make of it, weighted and added up: [rows, hidden_size].
+
+        An expert gives `down(gated(gate_up(x)))`. Added up in the order of `routing`, that of
+        `route`.
+        """
 
     def wanted_rows(self, x: T) -> T:
         """The rows whose logits the step needs: [num_wanted, width]."""

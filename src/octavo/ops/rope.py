@@ -113,10 +113,16 @@ def _llama3(facts: RopeFacts, max_model_len: int) -> tuple[list[float], float]:
     scaled = []
     for frequency in frequencies:
         waves = facts.original_max_position * frequency / (2.0 * math.pi)
-        blend = (waves - facts.low_freq_factor) / (facts.high_freq_factor - facts.low_freq_factor)
-        kept_share = min(max(blend, 0.0), 1.0)
+        kept_share = _llama3_kept_share(waves, facts.low_freq_factor, facts.high_freq_factor)
         scaled.append(frequency / facts.factor * (1.0 - kept_share) + frequency * kept_share)
     return scaled, 1.0
+
+
+def _llama3_kept_share(waves: float, low: float, high: float) -> float:
+    """0 for waves that are longer than `low` says, 1 for those shorter than `high` says."""
+    if waves <= low:
+        return 0.0
+    return 1.0 if waves >= high else (waves - low) / (high - low)
 
 
 def _longrope(facts: RopeFacts, max_model_len: int) -> tuple[list[float], float]:

@@ -23,6 +23,18 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True)
+class Experts:
+    """Gated MLPs, of which a router chooses some for each token."""
+
+    gate_up: tuple[Linear, ...]  # of each expert, [2 * inner size, hidden_size]
+    down: tuple[Linear, ...]  # [hidden_size, inner size]
+    is_weighted: bool = True  # else what they give counts in full
+
+    def __len__(self) -> int:
+        return len(self.gate_up)
+
+
+@dataclass(frozen=True, slots=True)
 class Embedding:
     """A table [vocab_size, hidden_size]."""
 
@@ -55,6 +67,9 @@ class Weights(Protocol):
 
     def tied_linear(self, embedding: Embedding) -> Linear:
         """The embedding table used as output matrix, stored once."""
+
+    def constant(self, size: int, value: float) -> Vector:
+        """A vector that no file has, all elements alike."""
 
     def vector(
         self, name: str, size: int, *, offset: float = 0.0, ending: VectorEnding = "weight"

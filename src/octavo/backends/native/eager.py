@@ -18,9 +18,9 @@ from octavo.backends.native.placement import StepSize, place
 from octavo.backends.native.program import build_program
 from octavo.backends.native.recorder import Recorder
 from octavo.ops.batch import StepBatch
-from octavo.ops.ops import Activation, AttentionSpec
+from octavo.ops.ops import Activation, AttentionSpec, GateActivation, HeadPart, RouterSpec
 from octavo.ops.rope import RopeTable
-from octavo.ops.weights import Embedding, Linear, Vector
+from octavo.ops.weights import Embedding, Experts, Linear, Vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,21 @@ class EagerOps:
         """See `ops.ops.Ops`."""
         return self._run(lambda ops, x: ops.linear(x, weight), x)
 
+    def linear_heads(self, x: Floats, heads: tuple[Linear, ...]) -> Floats:
+        """See `ops.ops.Ops`."""
+        return self._run(lambda ops, x: ops.linear_heads(x, heads), x)
+
+    def join_heads(self, parts: tuple[HeadPart[Floats], ...], num_heads: int) -> Floats:
+        """See `ops.ops.Ops`."""
+
+        def run(ops: Recorder, *xs: Buffer) -> Buffer:
+            own = zip(parts, xs, strict=True)
+            return ops.join_heads(
+                tuple(HeadPart(x, part.width, part.is_shared) for part, x in own), num_heads
+            )
+
+        return self._run(run, *(part.x for part in parts))
+
     def split(self, x: Floats, widths: tuple[int, ...]) -> tuple[Floats, ...]:
         """See `ops.ops.Ops`. Here the parts are copies."""
         parts, column = [], 0
@@ -107,15 +122,21 @@ class EagerOps:
         """See `ops.ops.Ops`."""
         return self._run(lambda ops, x: ops.head_norm(x, weight, eps), x)
 
+    def position_factors(self, period: float, weight: float) -> Floats:
+        """See `ops.ops.Ops`."""
+        return self._run(lambda ops: ops.position_factors(period, weight))
+
     def rotary(self, x: Floats, table: RopeTable, head_dim: int) -> Floats:
         """See `ops.ops.Ops`."""
         return self._run(lambda ops, x: ops.rotary(x, table, head_dim), x)
 
-    def attention(self, q: Floats, k: Floats, v: Floats, spec: AttentionSpec) -> Floats:
+    def attention(
+        self, q: Floats, k: Floats, v: Floats, spec: AttentionSpec, sinks: Vector | None = None
+    ) -> Floats:
         """See `ops.ops.Ops`."""
-        return self._run(lambda ops, q, k, v: ops.attention(q, k, v, spec), q, k, v)
+        return self._run(lambda ops, q, k, v: ops.attention(q, k, v, spec, sinks), q, k, v)
 
-    def gated(self, x: Floats, activation: Activation) -> Floats:
+    def gated(self, x: Floats, activation: GateActivation) -> Floats:
         """See `ops.ops.Ops`."""
         return self._run(lambda ops, x: ops.gated(x, activation), x)
 
@@ -130,6 +151,24 @@ class EagerOps:
     def scale(self, x: Floats, factor: float) -> Floats:
         """See `ops.ops.Ops`."""
         return self._run(lambda ops, x: ops.scale(x, factor), x)
+
+    def multiply_rows(self, x: Floats, factors: Floats) -> Floats:
+        """See `ops.ops.Ops`."""
+        return self._run(lambda ops, x, factors: ops.multiply_rows(x, factors), x, factors)
+
+    def route(self, scores: Floats, spec: RouterSpec, correction: Vector | None = None) -> Floats:
+        """See `ops.ops.Ops`."""
+        return self._run(lambda ops, scores: ops.route(scores, spec, correction), scores)
+
+    def experts(
+        self, x: Floats, routing: Floats, experts: Experts, activation: GateActivation
+    ) -> Floats:
+        """See `ops.ops.Ops`."""
+
+        def run(ops: Recorder, x: Buffer, routing: Buffer) -> Buffer:
+            return ops.experts(x, routing, experts, activation)
+
+        return self._run(run, x, routing)
 
     def wanted_rows(self, x: Floats) -> Floats:
         """See `ops.ops.Ops`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from octavo._native import Activation, Rows
-from octavo.ops.ops import AttentionSpec
+from octavo.ops.ops import AttentionSpec, RouterSpec
 from octavo.ops.rope import RopeTable
 
 
@@ -76,6 +76,22 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadProducts:
+    """`linear_heads` of (x)."""
+
+    matrices: tuple[int, ...]  # of each head
+
+
+@dataclass(frozen=True, slots=True)
+class JoinHeads:
+    """`join_heads` of the parts, in order."""
+
+    num_heads: int
+    widths: tuple[int, ...]  # of each part, as what follows
+    are_shared: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Quantise:
     """(x) as int8 with a scale for each 32 columns; the result is bytes in the place of floats."""
 
@@ -112,6 +128,14 @@ class Angles:
 
 
 @dataclass(frozen=True, slots=True)
+class PositionFactors:
+    """A factor for every token's position."""
+
+    period: float
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
 class Rotate:
     """Rotary embedding of (x, angles)."""
 
@@ -123,6 +147,7 @@ class Attend:
     """KV write and attention of (q, k, v)."""
 
     spec: AttentionSpec
+    sinks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +184,35 @@ class SoftCap:
 
 
 @dataclass(frozen=True, slots=True)
+class MultiplyRows:
+    """Rows of (x, factors), each times its factor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Experts and weights of (scores)."""
+
+    spec: RouterSpec
+    correction: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """`experts` of (routing, x); with `takes_int8` (routing, x as int8), with both flags all three.
+
+    `inner_int8`: what the second product of an expert reads is rounded to int8.
+    """
+
+    gate_up: tuple[int, ...]  # matrix of each expert
+    down: tuple[int, ...]
+    activation: Activation
+    is_weighted: bool
+    takes_float: bool = True
+    takes_int8: bool = False
+    inner_int8: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TakeWanted:
     """The wanted rows of (x), whose rows are tokens."""
 
@@ -168,25 +222,25 @@ class TakeMeans:
     """The means of the rows of (x) that wanted rows stand for."""
 
 
+ByElement = Gate | Activate | Add | Scale | SoftCap | MultiplyRows | TakeWanted | TakeMeans
 Kind = (
     Embed
     | EmbedPositions
     | EmbedSegments
     | Product
+    | HeadProducts
+    | JoinHeads
     | Quantise
     | ProductInt8
     | Norm
     | LayerNorm
     | Angles
+    | PositionFactors
     | Rotate
     | Attend
-    | Gate
-    | Activate
-    | Add
-    | Scale
-    | SoftCap
-    | TakeWanted
-    | TakeMeans
+    | Route
+    | Mix
+    | ByElement
 )
 
 # From rows of tokens to wanted rows.
@@ -194,10 +248,12 @@ TAKES = (TakeWanted, TakeMeans)
 
 # May write its result over its first input: each element depends on elements at the same place, or
 # (Rotate) is read before it is written.
-IN_PLACE = (Rotate, Activate, Add, Scale, SoftCap)
+IN_PLACE = (Rotate, Activate, Add, Scale, SoftCap, MultiplyRows)
 # A row of the result needs the same row of the inputs and nothing else about that row.
 ROW_ALONE = (
     Product,
+    HeadProducts,
+    JoinHeads,
     Quantise,
     ProductInt8,
     Norm,
@@ -207,6 +263,9 @@ ROW_ALONE = (
     Add,
     Scale,
     SoftCap,
+    MultiplyRows,
+    Route,
+    Mix,
 )
 
 

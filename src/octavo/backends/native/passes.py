@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from octavo._native import Rows, quantised_row_floats
 from octavo.backends.native.operations import (
     ROW_ALONE,
     Buffer,
+    Mix,
     Operation,
     Product,
     ProductInt8,
@@ -40,19 +42,40 @@ def quantise_inputs(recording: Recording, int8_matrices: Mapping[int, bool]) -> 
     """
     as_int8: dict[Buffer, Buffer] = {}
     operations: list[Operation] = []
-    for operation in recording.operations:
-        kind = operation.kind
-        if not isinstance(kind, Product) or kind.matrix not in int8_matrices:
-            operations.append(operation)
-            continue
-        (x,) = operation.inputs
+
+    def rounded(x: Buffer) -> Buffer:
         if x not in as_int8:
             value = Value(x.value.rows, quantised_row_floats(x.width))
             operations.append(Operation(Quantise(), (x,), value))
             as_int8[x] = whole(value)
-        inputs = (as_int8[x], x) if int8_matrices[kind.matrix] else (as_int8[x],)
-        operations.append(Operation(ProductInt8(kind.matrix), inputs, operation.output))
+        return as_int8[x]
+
+    inputs: tuple[Buffer, ...]
+    for operation in recording.operations:
+        kind = operation.kind
+        if isinstance(kind, Product) and kind.matrix in int8_matrices:
+            (x,) = operation.inputs
+            inputs = (rounded(x), x) if int8_matrices[kind.matrix] else (rounded(x),)
+            operations.append(Operation(ProductInt8(kind.matrix), inputs, operation.output))
+        elif isinstance(kind, Mix):
+            routing, x = operation.inputs
+            mix = _mix_of_int8(kind, int8_matrices)
+            inputs = (routing, rounded(x)) if mix.takes_int8 else (routing,)
+            inputs += (x,) if mix.takes_float else ()
+            operations.append(Operation(mix, inputs, operation.output))
+        else:
+            operations.append(operation)
     return Recording(tuple(operations), recording.result)
+
+
+def _mix_of_int8(mix: Mix, int8_matrices: Mapping[int, bool]) -> Mix:
+    """The same with what its matrices need."""
+    return replace(
+        mix,
+        takes_float=any(int8_matrices.get(matrix, True) for matrix in mix.gate_up),
+        takes_int8=any(matrix in int8_matrices for matrix in mix.gate_up),
+        inner_int8=any(matrix in int8_matrices for matrix in mix.down),
+    )
 
 
 def take_wanted_early(recording: Recording) -> Recording:

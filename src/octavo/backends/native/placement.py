@@ -6,7 +6,8 @@ checks the outcome against the arena's size and trusts it for the rest.
 How threads share work (csrc/forward.cpp): all operations but these split their rows evenly, so a
 thread finds in its own rows what it wrote there itself. Products split the columns of their result
 and read all rows; `Attend` writes keys and values by rows, meets, and splits the rest in its own
-way. A barrier is needed exactly where one thread could touch what another one has not finished.
+way; `Mix` reads all rows, meets, and writes its result by rows. A barrier is needed exactly where
+one thread could touch what another one has not finished.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from octavo.backends.native.operations import (
     Add,
     Attend,
     Buffer,
+    HeadProducts,
+    Mix,
     Operation,
     Product,
     ProductInt8,
@@ -29,6 +32,7 @@ from octavo.backends.native.operations import (
 )
 
 _LINE = 16  # floats in a cache line: rows start at one, so that threads do not share lines
+_PRODUCTS = (Product, ProductInt8, HeadProducts)
 # A multiple of 4 KiB would put the same column of all rows into one set of the cache.
 _PAGE = 1024
 
@@ -269,7 +273,7 @@ def _barriers(
         barriers.append(any(a.conflicts(b) for a in first for b in pending))
         if barriers[-1]:
             pending = []
-        if isinstance(operation.kind, Attend):
+        if isinstance(operation.kind, Attend | Mix):
             pending = []  # threads met inside
         pending += last
     return tuple(barriers)
@@ -284,8 +288,12 @@ def _accesses(
     if isinstance(operation.kind, Attend):
         _, k, v = sources
         return [_Access(k, True, False), _Access(v, True, False)], [_Access(output, False, True)]
-    reads_own = not isinstance(operation.kind, (Product, ProductInt8, *TAKES))
-    writes_own = not isinstance(operation.kind, Product | ProductInt8)
+    if isinstance(operation.kind, Mix):
+        # The weights of a row are read when its result is written, behind the last meeting.
+        last = [_Access(sources[0], True, False), _Access(output, True, True)]
+        return [_Access(source, False, False) for source in sources], last
+    reads_own = not isinstance(operation.kind, (*_PRODUCTS, *TAKES))
+    writes_own = not isinstance(operation.kind, _PRODUCTS)
     accesses = [_Access(source, reads_own, False) for source in sources]
     accesses.append(_Access(output, writes_own, True))
     return accesses, accesses

@@ -5,23 +5,30 @@ Owns the one place that calls the methods of `_native.Program`.
 
 from __future__ import annotations
 
-from octavo._native import Program, Rows, View, Weights
+from octavo._native import Program, Rows, Scoring, View, Weights
 from octavo.backends.native.operations import (
     Activate,
     Add,
     Angles,
     Attend,
+    ByElement,
     Embed,
     EmbedPositions,
     EmbedSegments,
     Gate,
+    HeadProducts,
+    JoinHeads,
     Kind,
     LayerNorm,
+    Mix,
+    MultiplyRows,
     Norm,
+    PositionFactors,
     Product,
     ProductInt8,
     Quantise,
     Rotate,
+    Route,
     Scale,
     SoftCap,
     TakeMeans,
@@ -30,6 +37,14 @@ from octavo.backends.native.operations import (
 )
 from octavo.backends.native.placement import Placement
 from octavo.ops.ops import AttentionSpec
+
+_SCORINGS = {
+    "softmax": Scoring.SOFTMAX,
+    "softmax_chosen": Scoring.SOFTMAX_CHOSEN,
+    "sigmoid": Scoring.SIGMOID,
+    "score": Scoring.SCORE,
+    "sparse_mixer": Scoring.SPARSE_MIXER,
+}
 
 
 def build_program(placement: Placement, weights: Weights) -> Program:
@@ -64,22 +79,28 @@ class _Appender:
         self._program, self._rows, self._barrier = program, rows, barrier
 
     def append(self, kind: Kind, inputs: list[View], output: View) -> None:
+        match kind:
+            case Embed() | EmbedPositions() | EmbedSegments() | Angles() | PositionFactors():
+                self._append_source(kind, output)
+            case Product() | Quantise() | ProductInt8() | HeadProducts():
+                self._append_product(kind, inputs, output)
+            case Norm() | LayerNorm():
+                self._append_norm(kind, inputs[0], output)
+            case Attend():
+                self._append_attention(kind, inputs, output)
+            case Route():
+                self._append_route(kind, inputs[0], output)
+            case Mix():
+                self._append_mix(kind, inputs, output)
+            case Rotate() | JoinHeads():
+                self._append_heads(kind, inputs, output)
+            case _:
+                self._append_by_element(kind, inputs, output)
+
+    def _append_by_element(self, kind: ByElement, inputs: list[View], output: View) -> None:
+        """What works on elements or rows as they are."""
         program, rows, barrier = self._program, self._rows, self._barrier
         match kind:
-            case Embed() | EmbedPositions() | EmbedSegments() | Angles():
-                self._append_source(kind, output)
-            case Product() | Quantise() | ProductInt8():
-                self._append_product(kind, inputs, output)
-            case Norm(vector, eps):
-                program.norm(rows, barrier, vector, eps, inputs[0], output)
-            case LayerNorm(weight, bias, eps):
-                program.layer_norm(
-                    rows, barrier, _or_none(weight), _or_none(bias), eps, inputs[0], output
-                )
-            case Rotate(head_dim):
-                program.rotary(rows, barrier, inputs[0], inputs[1], head_dim, output)
-            case Attend(spec):
-                self._append_attention(spec, inputs, output)
             case Gate(activation):
                 program.gated(rows, barrier, activation, inputs[0], output)
             case Activate(activation):
@@ -90,11 +111,33 @@ class _Appender:
                 program.scale(rows, barrier, factor, inputs[0], output)
             case SoftCap(cap):
                 program.soft_cap(rows, barrier, cap, inputs[0], output)
+            case MultiplyRows():
+                program.multiply_rows(rows, barrier, inputs[0], inputs[1], output)
             case TakeWanted() | TakeMeans():
                 program.wanted_rows(rows, barrier, inputs[0], output)
 
+    def _append_heads(self, kind: Rotate | JoinHeads, inputs: list[View], output: View) -> None:
+        program, rows, barrier = self._program, self._rows, self._barrier
+        match kind:
+            case Rotate(head_dim):
+                program.rotary(rows, barrier, inputs[0], inputs[1], head_dim, output)
+            case JoinHeads(num_heads, widths, are_shared):
+                heads = [1 if is_shared else num_heads for is_shared in are_shared]
+                pieces = list(zip(inputs, heads, widths, strict=True))
+                program.join_heads(rows, barrier, num_heads, pieces, output)
+
+    def _append_norm(self, kind: Norm | LayerNorm, x: View, output: View) -> None:
+        program, rows, barrier = self._program, self._rows, self._barrier
+        match kind:
+            case Norm(vector, eps):
+                program.norm(rows, barrier, vector, eps, x, output)
+            case LayerNorm(weight, bias, eps):
+                program.layer_norm(rows, barrier, _or_none(weight), _or_none(bias), eps, x, output)
+
     def _append_source(
-        self, kind: Embed | EmbedPositions | EmbedSegments | Angles, output: View
+        self,
+        kind: Embed | EmbedPositions | EmbedSegments | Angles | PositionFactors,
+        output: View,
     ) -> None:
         """What a token's id, position or segment gives, without inputs."""
         program, rows, barrier = self._program, self._rows, self._barrier
@@ -105,24 +148,67 @@ class _Appender:
                 program.embed_positions(rows, barrier, matrix, output)
             case EmbedSegments(matrix):
                 program.embed_segments(rows, barrier, matrix, output)
+            case PositionFactors(period, weight):
+                program.position_factors(rows, barrier, period, weight, output)
             case Angles(table):
                 factor = table.attention_factor
                 program.rope_table(rows, barrier, table.inv_freq, factor, output)
 
     def _append_product(
-        self, kind: Product | Quantise | ProductInt8, inputs: list[View], output: View
+        self,
+        kind: Product | Quantise | ProductInt8 | HeadProducts,
+        inputs: list[View],
+        output: View,
     ) -> None:
         program, rows, barrier = self._program, self._rows, self._barrier
         match kind:
             case Product(matrix):
                 program.linear(rows, barrier, matrix, inputs[0], None, output)
+            case HeadProducts(matrices):
+                program.head_products(rows, barrier, matrices, inputs[0], output)
             case Quantise():
                 program.quantise(rows, barrier, inputs[0], output)
             case ProductInt8(matrix):
                 x = inputs[1] if len(inputs) > 1 else None
                 program.linear(rows, barrier, matrix, x, inputs[0], output)
 
-    def _append_attention(self, spec: AttentionSpec, inputs: list[View], output: View) -> None:
+    def _append_route(self, kind: Route, scores: View, output: View) -> None:
+        spec = kind.spec
+        self._program.route(
+            self._rows,
+            self._barrier,
+            num_experts=spec.num_experts,
+            num_chosen=spec.num_chosen,
+            scoring=_SCORINGS[spec.scoring],
+            normalises=spec.normalises,
+            scale=spec.scale,
+            num_groups=spec.num_groups,
+            num_chosen_groups=spec.num_chosen_groups,
+            group_best=spec.group_best,
+            tolerance=spec.tolerance,
+            correction=_or_none(kind.correction),
+            scores=scores,
+            out=output,
+        )
+
+    def _append_mix(self, kind: Mix, inputs: list[View], output: View) -> None:
+        routing, *xs = inputs
+        self._program.experts(
+            self._rows,
+            self._barrier,
+            gate_up=kind.gate_up,
+            down=kind.down,
+            activation=kind.activation,
+            is_weighted=kind.is_weighted,
+            inner_int8=kind.inner_int8,
+            x=xs[-1] if kind.takes_float else None,
+            x_int8=xs[0] if kind.takes_int8 else None,
+            routing=routing,
+            out=output,
+        )
+
+    def _append_attention(self, kind: Attend, inputs: list[View], output: View) -> None:
+        spec = kind.spec
         q, k, v = inputs
         self._program.attention(
             self._rows,
@@ -134,7 +220,10 @@ class _Appender:
             scale=spec.scale,
             window=spec.window or 0,
             soft_cap=spec.soft_cap or 0.0,
+            is_chunked=spec.is_chunked,
             is_causal=spec.is_causal,
+            sinks=_or_none(kind.sinks),
+            slopes=spec.slopes,
             q=q,
             k=k,
             v=v,

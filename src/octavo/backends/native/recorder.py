@@ -18,13 +18,19 @@ from octavo.backends.native.operations import (
     EmbedPositions,
     EmbedSegments,
     Gate,
+    HeadProducts,
+    JoinHeads,
     Kind,
     LayerNorm,
+    Mix,
+    MultiplyRows,
     Norm,
     Operation,
+    PositionFactors,
     Product,
     Recording,
     Rotate,
+    Route,
     Scale,
     SoftCap,
     TakeMeans,
@@ -33,17 +39,19 @@ from octavo.backends.native.operations import (
     whole,
 )
 from octavo.models.base import CausalLM
-from octavo.ops.ops import Activation, AttentionSpec
+from octavo.ops.ops import Activation, AttentionSpec, GateActivation, HeadPart, RouterSpec
 from octavo.ops.rope import RopeTable
-from octavo.ops.weights import Embedding, Linear, Vector
+from octavo.ops.weights import Embedding, Experts, Linear, Vector
 
-_ACTIVATIONS = {
+_ACTIVATIONS: dict[GateActivation, NativeActivation] = {
     "silu": NativeActivation.SILU,
     "gelu_tanh": NativeActivation.GELU_TANH,
     "gelu": NativeActivation.GELU,
     "relu": NativeActivation.RELU,
     "relu2": NativeActivation.SQUARED_RELU,
     "tanh": NativeActivation.TANH,
+    "sigmoid": NativeActivation.SIGMOID,
+    "clamped_swiglu": NativeActivation.CLAMPED_SWIGLU,
 }
 
 
@@ -84,6 +92,21 @@ class Recorder:
         assert x.width == weight.in_features, (x.width, weight)
         return self._append(Product(_id(weight)), (x,), x.value.rows, weight.out_features)
 
+    def linear_heads(self, x: Buffer, heads: tuple[Linear, ...]) -> Buffer:
+        """See `ops.ops.Ops`."""
+        width = sum(weight.out_features for weight in heads)
+        return self._append(HeadProducts(tuple(map(_id, heads))), (x,), x.value.rows, width)
+
+    def join_heads(self, parts: tuple[HeadPart[Buffer], ...], num_heads: int) -> Buffer:
+        """See `ops.ops.Ops`."""
+        kind = JoinHeads(
+            num_heads,
+            tuple(part.width for part in parts),
+            tuple(part.is_shared for part in parts),
+        )
+        inputs = tuple(part.x for part in parts)
+        return self._append(kind, inputs, inputs[0].value.rows, num_heads * sum(kind.widths))
+
     def split(self, x: Buffer, widths: tuple[int, ...]) -> tuple[Buffer, ...]:
         """See `ops.ops.Ops`."""
         assert sum(widths) == x.width, (widths, x.width)
@@ -110,6 +133,10 @@ class Recorder:
         assert x.width % weight.size == 0, (x.width, weight)
         return self._alike(Norm(_id(weight), eps), x)
 
+    def position_factors(self, period: float, weight: float) -> Buffer:
+        """See `ops.ops.Ops`."""
+        return self._append(PositionFactors(period, weight), (), Rows.TOKENS, 1)
+
     def rotary(self, x: Buffer, table: RopeTable, head_dim: int) -> Buffer:
         """See `ops.ops.Ops`. The angles of a table are computed once in a step."""
         angles = self._angles.get(table)
@@ -119,11 +146,14 @@ class Recorder:
             angles = self._angles[table] = whole(value)
         return self._alike(Rotate(head_dim), x, angles)
 
-    def attention(self, q: Buffer, k: Buffer, v: Buffer, spec: AttentionSpec) -> Buffer:
+    def attention(
+        self, q: Buffer, k: Buffer, v: Buffer, spec: AttentionSpec, sinks: Vector | None = None
+    ) -> Buffer:
         """See `ops.ops.Ops`."""
-        return self._append(Attend(spec), (q, k, v), q.value.rows, q.width)
+        kind = Attend(spec, _optional_id(sinks))
+        return self._append(kind, (q, k, v), q.value.rows, q.width)
 
-    def gated(self, x: Buffer, activation: Activation) -> Buffer:
+    def gated(self, x: Buffer, activation: GateActivation) -> Buffer:
         """See `ops.ops.Ops`."""
         assert x.width % 2 == 0, x.width
         kind = Gate(_ACTIVATIONS[activation])
@@ -141,6 +171,29 @@ class Recorder:
     def scale(self, x: Buffer, factor: float) -> Buffer:
         """See `ops.ops.Ops`."""
         return self._alike(Scale(factor), x)
+
+    def multiply_rows(self, x: Buffer, factors: Buffer) -> Buffer:
+        """See `ops.ops.Ops`."""
+        assert (x.value.rows, factors.width) == (factors.value.rows, 1), (x, factors)
+        return self._alike(MultiplyRows(), x, factors)
+
+    def route(self, scores: Buffer, spec: RouterSpec, correction: Vector | None = None) -> Buffer:
+        """See `ops.ops.Ops`."""
+        assert scores.width == spec.num_experts, (scores, spec)
+        kind = Route(spec, _optional_id(correction))
+        return self._append(kind, (scores,), scores.value.rows, 2 * spec.num_chosen)
+
+    def experts(
+        self, x: Buffer, routing: Buffer, experts: Experts, activation: GateActivation
+    ) -> Buffer:
+        """See `ops.ops.Ops`."""
+        kind = Mix(
+            tuple(map(_id, experts.gate_up)),
+            tuple(map(_id, experts.down)),
+            _ACTIVATIONS[activation],
+            experts.is_weighted,
+        )
+        return self._append(kind, (routing, x), x.value.rows, x.width)
 
     def wanted_rows(self, x: Buffer) -> Buffer:
         """See `ops.ops.Ops`."""

@@ -65,6 +65,13 @@ class NativeWeights:
         rows = embedding.vocab_size
         return Linear(rows, embedding.hidden_size, (rows,), embedding.handle)
 
+    def constant(self, size: int, value: float) -> Vector:
+        """See `ops.weights.Weights`."""
+        key = ("constant", size, value)
+        if key not in self._ids:
+            self._ids[key] = self.native.add_vector(array("f", [value]) * size)
+        return Vector(size, self._ids[key])
+
     def vector(
         self, name: str, size: int, *, offset: float = 0.0, ending: VectorEnding = "weight"
     ) -> Vector:

@@ -13,11 +13,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from octavo.backends.torch.kv_cache import TorchKvCache
+from octavo.backends.torch.router import route
 from octavo.backends.torch.weights import LinearHandle, Stack
 from octavo.ops.batch import BatchRow, StepBatch
-from octavo.ops.ops import Activation, AttentionSpec
+from octavo.ops.ops import Activation, AttentionSpec, GateActivation, HeadPart, RouterSpec
 from octavo.ops.rope import RopeTable
-from octavo.ops.weights import Embedding, Linear, Vector
+from octavo.ops.weights import Embedding, Experts, Linear, Vector
 
 
 def round_to_int8(x: Tensor) -> Tensor:
@@ -30,6 +31,13 @@ def round_to_int8(x: Tensor) -> Tensor:
     largest = groups.abs().amax(dim=2, keepdim=True)
     inverse = torch.where(largest > 2.0**-100, 127.0 / largest, 0.0)
     return ((groups * inverse).round() * (largest / 127.0)).reshape(x.shape)
+
+
+def _is_outside(window: int, spec: AttentionSpec, queries: Tensor, keys: Tensor) -> Tensor:
+    """Which keys lie outside the window, or the chunk, of which query."""
+    if spec.is_chunked:
+        return queries // window != keys // window
+    return (keys - queries).abs() >= window
 
 
 class TorchOps:
@@ -91,6 +99,25 @@ class TorchOps:
             dim=1,
         )
 
+    def linear_heads(self, x: Tensor, heads: tuple[Linear, ...]) -> Tensor:
+        """See `ops.ops.Ops`."""
+        columns = x.reshape(len(x), len(heads), -1).unbind(dim=1)
+        products = []
+        for own, weight in zip(columns, heads, strict=True):
+            assert isinstance(weight.handle, LinearHandle)
+            products.append(own[:, : weight.in_features] @ self._tensor(weight.handle.matrix).T)
+        return torch.cat(products, dim=1)
+
+    def join_heads(self, parts: tuple[HeadPart[Tensor], ...], num_heads: int) -> Tensor:
+        """See `ops.ops.Ops`."""
+        columns = []
+        for part in parts:
+            heads = part.x.reshape(len(part.x), 1 if part.is_shared else num_heads, -1)
+            padding = max(0, part.width - heads.shape[2])
+            own = functional.pad(heads[..., : part.width], (0, padding))
+            columns.append(own.expand(-1, num_heads, -1))
+        return torch.cat(columns, dim=2).flatten(1)
+
     def split(self, x: Tensor, widths: tuple[int, ...]) -> tuple[Tensor, ...]:
         """See `ops.ops.Ops`."""
         return torch.split(x, list(widths), dim=1)
@@ -115,6 +142,11 @@ class TorchOps:
         heads = x.reshape(len(x), -1, weight.size)
         return self.rms_norm(heads, weight, eps).flatten(1)
 
+    def position_factors(self, period: float, weight: float) -> Tensor:
+        """See `ops.ops.Ops`."""
+        periods = torch.floor((self._positions.float() + 1.0) / period)
+        return (torch.log1p(periods) * weight + 1.0)[:, None]
+
     def rotary(self, x: Tensor, table: RopeTable, head_dim: int) -> Tensor:
         """See `ops.ops.Ops`."""
         inv_freq = torch.tensor(table.inv_freq, dtype=torch.float32, device=x.device)
@@ -129,7 +161,9 @@ class TorchOps:
         rotated = [first * cos - second * sin, second * cos + first * sin, rest]
         return torch.cat(rotated, dim=2).flatten(1)
 
-    def attention(self, q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) -> Tensor:
+    def attention(
+        self, q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec, sinks: Vector | None = None
+    ) -> Tensor:
         """See `ops.ops.Ops`.
 
         All rows store before any row reads: two sequences with the same beginning may share the
@@ -143,10 +177,12 @@ class TorchOps:
         outputs = torch.empty_like(q)
         for row in rows:
             tokens = slice(row.first_token, row.first_token + row.num_tokens)
-            outputs[tokens] = self._attend(q[tokens], row, spec)
+            outputs[tokens] = self._attend(q[tokens], row, spec, sinks)
         return outputs.flatten(1)
 
-    def _attend(self, q: Tensor, row: BatchRow, spec: AttentionSpec) -> Tensor:
+    def _attend(
+        self, q: Tensor, row: BatchRow, spec: AttentionSpec, sinks: Vector | None
+    ) -> Tensor:
         """Attention of one sequence; q and result: [num_tokens, num_heads, head_dim]."""
         end = row.context_len + row.num_tokens
         looks_back = spec.is_causal and spec.window is not None
@@ -160,15 +196,25 @@ class TorchOps:
         query_places = torch.arange(row.context_len, end, device=q.device)[:, None]
         key_places = torch.arange(first, end, device=q.device)[None, :]
         ahead = key_places - query_places
+        if spec.slopes:
+            slopes = torch.tensor(spec.slopes, device=q.device).reshape(spec.num_kv_heads, -1, 1, 1)
+            scores = scores + slopes * ahead
         hidden = ahead > 0 if spec.is_causal else torch.zeros_like(ahead, dtype=torch.bool)
         if spec.window is not None:
-            hidden |= ahead.abs() >= spec.window
-        weights = scores.masked_fill(hidden, float("-inf")).softmax(dim=-1)
+            hidden |= _is_outside(spec.window, spec, query_places, key_places)
+        scores = scores.masked_fill(hidden, float("-inf"))
+        if sinks is not None:
+            heads = self._tensor(sinks.handle).reshape(spec.num_kv_heads, -1, 1, 1)
+            scores = torch.cat([scores, heads.expand(*scores.shape[:3], 1)], dim=-1)
+        weights = scores.softmax(dim=-1)[..., : keys.shape[0]]
         return torch.einsum("hgqk,khd->qhgd", weights, values).flatten(1, 2)
 
-    def gated(self, x: Tensor, activation: Activation) -> Tensor:
+    def gated(self, x: Tensor, activation: GateActivation) -> Tensor:
         """See `ops.ops.Ops`."""
         gate, up = x.chunk(2, dim=1)
+        if activation == "clamped_swiglu":
+            gate, up = gate.clamp(max=7.0), up.clamp(-7.0, 7.0)
+            return gate * torch.sigmoid(1.702 * gate) * (up + 1.0)
         return self.activation(gate, activation) * up
 
     def activation(self, x: Tensor, activation: Activation) -> Tensor:
@@ -186,6 +232,8 @@ class TorchOps:
                 return functional.relu(x).square()
             case "tanh":
                 return torch.tanh(x)
+            case "sigmoid":
+                return torch.sigmoid(x)
 
     def add(self, a: Tensor, b: Tensor) -> Tensor:
         """See `ops.ops.Ops`."""
@@ -194,6 +242,28 @@ class TorchOps:
     def scale(self, x: Tensor, factor: float) -> Tensor:
         """See `ops.ops.Ops`."""
         return x * factor
+
+    def multiply_rows(self, x: Tensor, factors: Tensor) -> Tensor:
+        """See `ops.ops.Ops`."""
+        return x * factors
+
+    def route(self, scores: Tensor, spec: RouterSpec, correction: Vector | None = None) -> Tensor:
+        """See `ops.ops.Ops`."""
+        return route(scores, spec, None if correction is None else self._tensor(correction.handle))
+
+    def experts(
+        self, x: Tensor, routing: Tensor, experts: Experts, activation: GateActivation
+    ) -> Tensor:
+        """See `ops.ops.Ops`."""
+        chosen, weights = routing.chunk(2, dim=1)
+        results = x.new_zeros(*chosen.shape, x.shape[1])  # [rows, num_chosen, hidden_size]
+        for expert, (gate_up, down) in enumerate(zip(experts.gate_up, experts.down, strict=True)):
+            row, slot = torch.where(chosen == expert)
+            if len(row) == 0:
+                continue
+            inner = self.gated(self.linear(x[row], gate_up), activation)
+            results[row, slot] = self.linear(inner, down)
+        return ((weights[:, :, None] if experts.is_weighted else 1.0) * results).sum(dim=1)
 
     def wanted_rows(self, x: Tensor) -> Tensor:
         """See `ops.ops.Ops`."""

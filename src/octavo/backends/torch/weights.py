@@ -87,6 +87,12 @@ class TorchWeights:
         rows = embedding.vocab_size
         return Linear(rows, embedding.hidden_size, (rows,), handle)
 
+    def constant(self, size: int, value: float) -> Vector:
+        """See `ops.weights.Weights`."""
+        stack = Stack((), value)
+        self._shapes[stack] = (size,)
+        return Vector(size, stack)
+
     def vector(
         self, name: str, size: int, *, offset: float = 0.0, ending: VectorEnding = "weight"
     ) -> Vector:
@@ -106,7 +112,8 @@ class TorchWeights:
         """Read everything onto `device`; `report` is told the share done."""
         loaded: dict[Stack, Tensor] = {}
         for done, (stack, shape) in enumerate(self._shapes.items(), start=1):
-            rows = torch.cat([self._read(self._views[name]) for name in stack.names])
+            parts = [self._read(self._views[name]) for name in stack.names]
+            rows = torch.cat(parts) if parts else torch.zeros(shape)
             loaded[stack] = rows.add_(stack.offset).reshape(shape).to(device)
             report(done / len(self._shapes))
         return loaded

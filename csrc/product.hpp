@@ -1,0 +1,56 @@
+// A matrix product of some tokens, part by part of the matrix.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/table.hpp"
+#include "share.hpp"
+#include "weights.hpp"
+
+namespace octavo {
+
+// Rows of activations. Parts of a matrix in a quantised type multiply x_int8 where it is given, all
+// others x.
+struct ProductInput {
+  const float* x;
+  int64_t x_stride;
+  const uint8_t* x_int8;
+  int64_t x_int8_stride;  // bytes
+  int64_t num_tokens;
+};
+
+// out[t][r] = row r of the matrix times token t, plus the bias, for the rows of `panels`, which count over
+// all parts. `scratch`: of this thread, as large as the kernels ask for.
+inline void multiply(const KernelTable& kernels, const Weights& weights, const Matrix& matrix,
+                     const ProductInput& input, float* out, int64_t out_stride, const Share& panels,
+                     float* scratch) {
+  int64_t first_panel = 0;  // of the part
+  for (const MatrixPart& part : matrix.parts) {
+    const int64_t begin = std::max<int64_t>(panels.begin - first_panel, 0);
+    const int64_t end = std::min(panels.end - first_panel, part.num_panels());
+    first_panel += part.num_panels();
+    if (begin >= end) continue;
+    LinearArgs args{};
+    args.type = part.type;
+    args.panels = weights.panels(part);
+    args.panel_bytes = part.panel_bytes;
+    args.rows = part.rows;
+    args.cols = matrix.cols;
+    args.x = input.x;
+    args.x_stride = input.x_stride;
+    args.x_int8 = input.x_int8;
+    args.x_int8_stride = input.x_int8_stride;
+    args.num_tokens = input.num_tokens;
+    args.out = out + part.first_row;
+    args.out_stride = out_stride;
+    args.bias = matrix.bias.empty() ? nullptr : matrix.bias.data() + part.first_row;
+    args.panel_begin = begin;
+    args.panel_end = end;
+    args.scratch = scratch;
+    if (input.x_int8 != nullptr && is_quantised(part.type)) kernels.linear_int8(args);
+    else kernels.linear(args);
+  }
+}
+
+}  // namespace octavo
