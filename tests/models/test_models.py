@@ -20,8 +20,9 @@ from tests.support.step_driver import (
     generate,
     start_runner,
 )
+from tests.support.tiny_cases import CASES
 from tests.support.tiny_gguf import ChooseType, all_of, k_quant_mix
-from tests.support.tiny_models import CASES, PROMPT, VOCAB_SIZE
+from tests.support.tiny_models import PROMPT, VOCAB_SIZE
 
 LARGEST_DIFFERENCE = 1e-3
 NUM_NEW = 24
@@ -74,6 +75,18 @@ GGUF_TYPES: list[tuple[str, str, ChooseType]] = [
     ("stablelm", "Q8_0", all_of(GgmlType.Q8_0)),
     ("stablelm_parallel", "F32", all_of(GgmlType.F32)),
     ("starcoder2_full", "Q8_0", all_of(GgmlType.Q8_0)),
+    ("bloom", "Q8_0", all_of(GgmlType.Q8_0)),
+    ("deepseek_v2", "F16", all_of(GgmlType.F16)),
+    ("deepseek_v3", "BF16", all_of(GgmlType.BF16)),
+    ("llama4_long", "Q8_0", all_of(GgmlType.Q8_0)),
+    ("mixtral", "Q8_0", all_of(GgmlType.Q8_0)),
+    ("mixtral_wide", "k-mix", k_quant_mix),
+    ("qwen2_moe", "F16", all_of(GgmlType.F16)),
+    ("qwen3_moe", "Q4_0", all_of(GgmlType.Q4_0)),
+    ("olmoe", "Q8_0", all_of(GgmlType.Q8_0)),
+    ("granitemoe", "BF16", all_of(GgmlType.BF16)),
+    ("gpt_oss", "Q8_0", all_of(GgmlType.Q8_0)),
+    ("glm4_moe", "Q5_1", all_of(GgmlType.Q5_1)),
 ]
 FILES: dict[str, tuple[str, str, ChooseType | None]] = {
     **{f"{case}-folder": (case, "folder", None) for case in CASES},
@@ -156,7 +169,9 @@ def test_int8_activations_keep_their_bits_however_a_prompt_is_cut(running: Runni
     assert torch.equal(results[1], results[2])
     assert torch.equal(results[1], results[3])
     exact = running.model.logprobs
-    assert 0.001 * exact.std() < rms(results[1] - exact) < 0.1 * exact.std()
+    # With experts a rounded activation may send a token to another one.
+    most = 0.1 if running.model.checkpoint.facts.moe is None else 0.3
+    assert 0.001 * exact.std() < rms(results[1] - exact) < most * exact.std()
 
 
 @pytest.mark.parametrize("backend", ["native"], indirect=True)

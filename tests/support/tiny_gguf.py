@@ -22,6 +22,7 @@ from transformers import PreTrainedModel
 from octavo.weights.checkpoint import WeightType
 from tests.support.random_weights import random_rows
 from tests.support.tiny_encoders import pair_library
+from tests.support.tiny_experts import exported, imported
 from tests.support.tiny_models import BOS, EOS, VOCAB_SIZE
 from tests.support.tiny_tokenizer import tiny_library
 
@@ -33,28 +34,48 @@ _ARCHITECTURES = {
     "gemma3_text": gguf.MODEL_ARCH.GEMMA3,
     "arcee": gguf.MODEL_ARCH.ARCEE,
     "bert": gguf.MODEL_ARCH.BERT,
+    "bloom": gguf.MODEL_ARCH.BLOOM,
     "cohere": gguf.MODEL_ARCH.COMMAND_R,
     "cohere2": gguf.MODEL_ARCH.COHERE2,
+    "deepseek_v2": gguf.MODEL_ARCH.DEEPSEEK2,
+    "deepseek_v3": gguf.MODEL_ARCH.DEEPSEEK2,
     "gemma": gguf.MODEL_ARCH.GEMMA,
     "gemma2": gguf.MODEL_ARCH.GEMMA2,
     "glm4": gguf.MODEL_ARCH.GLM4,
     "gpt2": gguf.MODEL_ARCH.GPT2,
     "gpt_bigcode": gguf.MODEL_ARCH.STARCODER,
     "gpt_neox": gguf.MODEL_ARCH.GPTNEOX,
+    "glm4_moe": gguf.MODEL_ARCH.GLM4_MOE,
+    "gpt_oss": gguf.MODEL_ARCH.GPT_OSS,
     "granite": gguf.MODEL_ARCH.GRANITE,
+    "granitemoe": gguf.MODEL_ARCH.GRANITE_MOE,
+    "llama4_text": gguf.MODEL_ARCH.LLAMA4,
+    "mixtral": gguf.MODEL_ARCH.LLAMA,
     "nemotron": gguf.MODEL_ARCH.NEMOTRON,
     "olmo": gguf.MODEL_ARCH.OLMO,
     "olmo2": gguf.MODEL_ARCH.OLMO2,
     "olmo3": gguf.MODEL_ARCH.OLMO2,
+    "olmoe": gguf.MODEL_ARCH.OLMOE,
     "phi": gguf.MODEL_ARCH.PHI2,
     "phi3": gguf.MODEL_ARCH.PHI3,
+    "qwen2_moe": gguf.MODEL_ARCH.QWEN2MOE,
+    "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE,
     "seed_oss": gguf.MODEL_ARCH.SEED_OSS,
     "smollm3": gguf.MODEL_ARCH.SMOLLM3,
     "stablelm": gguf.MODEL_ARCH.STABLELM,
     "starcoder2": gguf.MODEL_ARCH.STARCODER2,
 }
 # Model types whose q and k rows the converter reorders.
-_INTERLEAVED = ("arcee", "granite", "llama", "mistral", "olmo", "smollm3")
+_INTERLEAVED = (
+    "arcee",
+    "granite",
+    "granitemoe",
+    "llama",
+    "mistral",
+    "mixtral",
+    "olmo",
+    "smollm3",
+)
 _AROUND_ONE = ("gemma", "gemma2", "gemma3_text", "nemotron")  # ... whose norm weights get a 1
 
 ChooseType = Callable[[str], GgmlType]  # Hugging Face name of a matrix -> how it is stored
@@ -94,24 +115,33 @@ def quantise(oracle: PreTrainedModel, choose: ChooseType) -> dict[str, StoredTen
     """All weights as they go into a file; vectors stay float32."""
     stored: dict[str, StoredTensor] = {}
     tied = bool(oracle.config.tie_word_embeddings)
-    for name, parameter in oracle.state_dict().items():
+    for name, parameter in exported(oracle.state_dict(), oracle.config):
         if (tied and name == "lm_head.weight") or name.startswith("pooler."):
             continue
         values = parameter.numpy()
-        type = GgmlType.F32 if values.ndim == 1 else choose(name)
+        type = choose(name) if _is_matrix(name, values.shape) else GgmlType.F32
         if type.name.endswith("_K"):  # no Python package can quantise to these
-            num_rows, num_cols = values.shape
+            num_cols = values.shape[-1]
+            num_rows = values.size // num_cols
             rows = random_rows(WeightType(int(type)), num_rows, num_cols, seed=len(stored))
+            rows = rows.reshape(*values.shape[:-1], -1)
         else:
             rows = gguf.quants.quantize(values, type)
         stored[name] = StoredTensor(type, rows, values.shape)
     return stored
 
 
+def _is_matrix(name: str, shape: tuple[int, ...]) -> bool:
+    """Whether a converter quantises it: neither vectors nor routers."""
+    is_router = name.endswith(("mlp.gate.weight", "router.weight", "_expert_gate.weight"))
+    return len(shape) > 1 and name.endswith(".weight") and not is_router
+
+
 def oracle_of(oracle: PreTrainedModel, stored: Mapping[str, StoredTensor]) -> PreTrainedModel:
     """A copy of `oracle` that computes with the stored numbers."""
     model = copy.deepcopy(oracle)
-    state = {name: tensor.numbers() for name, tensor in stored.items()}
+    numbers = {name: tensor.numbers() for name, tensor in stored.items()}
+    state = imported(numbers, oracle.config)
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected, unexpected
     assert set(missing) <= {"lm_head.weight", "pooler.dense.weight", "pooler.dense.bias"}, missing
@@ -133,13 +163,20 @@ def write_gguf(oracle: PreTrainedModel, stored: Mapping[str, StoredTensor], path
     names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
     for name, tensor in stored.items():
         rows = _converted(name, tensor, config)
-        target = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        target = names.get_name(_known_name(name, config), try_suffixes=(".weight", ".bias"))
         assert target is not None, name
         writer.add_tensor(target, rows, raw_dtype=tensor.type)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def _known_name(name: str, config: Any) -> str:
+    """As the table of names has it, where that is not transformers' own."""
+    if config.model_type == "bloom":
+        return name.removeprefix("transformer.")
+    return name.replace(".block_sparse_moe.experts.", ".mlp.experts.")
 
 
 def _converted(name: str, tensor: StoredTensor, config: Any) -> np.ndarray[Any, Any]:
@@ -149,7 +186,7 @@ def _converted(name: str, tensor: StoredTensor, config: Any) -> np.ndarray[Any, 
         return rows + np.float32(1.0)
     if config.model_type == "gpt2" and ".c_" in name and rows.ndim == 2:
         return np.ascontiguousarray(rows.T)
-    if config.model_type == "gpt_neox" and ".query_key_value." in name:
+    if config.model_type in ("bloom", "gpt_neox") and ".query_key_value." in name:
         heads = rows.reshape(config.num_attention_heads, 3, -1, *rows.shape[1:])
         return np.ascontiguousarray(heads.swapaxes(0, 1).reshape(rows.shape))
     if config.model_type in _INTERLEAVED:
@@ -168,15 +205,16 @@ def _interleaved(rows: np.ndarray[Any, Any], num_heads: int) -> np.ndarray[Any, 
 
 def _add_sizes(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_vocab_size(config.vocab_size)
-    writer.add_context_length(config.max_position_embeddings)
+    writer.add_context_length(getattr(config, "max_position_embeddings", None) or config.seq_length)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
-    inner = getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None)
+    words = ("intermediate_size_mlp", "intermediate_size", "n_inner")
+    inner = next((getattr(config, word) for word in words if getattr(config, word, None)), None)
     writer.add_feed_forward_length(inner or 4 * config.hidden_size)
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(
-        getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    )
+    if not hasattr(config, "kv_lora_rank"):
+        kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        writer.add_head_count_kv(kv_heads)
     if hasattr(config, "rms_norm_eps"):
         writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     else:
@@ -184,8 +222,11 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any) -> None:
         found = [getattr(config, word) for word in words if hasattr(config, word)]
         writer.add_layer_norm_eps(found[0] if found else 1e-5)
     head_dim = _head_dim(config)
-    writer.add_key_length(head_dim)
-    writer.add_value_length(head_dim)
+    if hasattr(config, "kv_lora_rank"):
+        _add_latent(writer, config)
+    else:
+        writer.add_key_length(head_dim)
+        writer.add_value_length(head_dim)
     _add_constants(writer, config)
 
 
@@ -193,11 +234,12 @@ def _add_constants(writer: gguf.GGUFWriter, config: Any) -> None:
     """Keys of single architectures."""
     if getattr(config, "sliding_window", None):
         writer.add_sliding_window(config.sliding_window)
+    _add_experts(writer, config)
     match config.model_type:
         case "gemma2":
             writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
             writer.add_final_logit_softcapping(config.final_logit_softcapping)
-        case "granite":
+        case "granite" | "granitemoe":
             writer.add_attention_scale(config.attention_multiplier)
             writer.add_embedding_scale(config.embedding_multiplier)
             writer.add_residual_scale(config.residual_multiplier)
@@ -209,6 +251,37 @@ def _add_constants(writer: gguf.GGUFWriter, config: Any) -> None:
         case "olmo3":
             windows = [kind == "sliding_attention" for kind in config.layer_types]
             writer.add_sliding_window_pattern(windows)
+
+
+def _add_latent(writer: gguf.GGUFWriter, config: Any) -> None:
+    writer.add_head_count_kv(1)
+    if config.q_lora_rank is not None:
+        writer.add_q_lora_rank(config.q_lora_rank)
+    writer.add_kv_lora_rank(config.kv_lora_rank)
+    writer.add_key_length(config.kv_lora_rank + config.qk_rope_head_dim)
+    writer.add_value_length(config.kv_lora_rank)
+    writer.add_key_length_mla(config.qk_nope_head_dim + config.qk_rope_head_dim)
+    writer.add_value_length_mla(config.v_head_dim)
+    writer.add_leading_dense_block_count(config.first_k_dense_replace)
+    if config.rope_parameters["rope_type"] == "yarn":
+        writer.add_rope_scaling_yarn_log_mul(0.1 * config.rope_parameters["mscale_all_dim"])
+
+
+def _add_experts(writer: gguf.GGUFWriter, config: Any) -> None:
+    words = ("n_routed_experts", "num_local_experts", "num_experts")
+    counts = [getattr(config, word) for word in words if hasattr(config, word)]
+    if not counts:
+        return
+    writer.add_expert_count(counts[0])
+    writer.add_expert_used_count(config.num_experts_per_tok)
+    inner_size = getattr(config, "moe_intermediate_size", None) or config.intermediate_size
+    writer.add_expert_feed_forward_length(inner_size)
+    if config.model_type in ("glm4_moe", "deepseek_v3"):
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        writer.add_expert_group_count(config.n_group)
+        writer.add_expert_group_used_count(config.topk_group)
+        writer.add_expert_weights_norm(config.norm_topk_prob)
+        writer.add_expert_weights_scale(config.routed_scaling_factor)
 
 
 def _add_rope(writer: gguf.GGUFWriter, config: Any) -> None:

@@ -355,8 +355,8 @@ CORRUPT: dict[str, tuple[dict[str, Any], str]] = {
         "factor must be at least 1",
     ),
     "blend the wrong way": (
-        {"rope_scaling": LLAMA3_SCALING | {"type": "llama3", "low_freq_factor": 4.0}},
-        "low_freq_factor must be below",
+        {"rope_scaling": LLAMA3_SCALING | {"type": "llama3", "low_freq_factor": 5.0}},
+        "low_freq_factor must not be above",
     ),
     "too few long factors": (
         {"rope_scaling": LONG | {"type": "longrope", "long_factor": [1.0], "factor": 2.0}},

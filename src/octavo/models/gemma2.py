@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from octavo.config.model_facts import ModelFacts
 from octavo.models.decoder import Decoder, Layer
-from octavo.models.layers import Attention, Norm, mlp
+from octavo.models.layers import Attention, Norm
+from octavo.models.moe import feed_forward
 from octavo.ops.ops import Ops
 from octavo.ops.rope import RopeTable
 from octavo.ops.weights import Weights
@@ -30,7 +31,7 @@ class SandwichLayer:
         self._attention = Attention(facts, weights, index, f"{name}.self_attn", rope)
         self._after_attention = Norm(facts, weights, f"{name}.post_attention_layernorm")
         self._before_mlp = Norm(facts, weights, f"{name}.pre_feedforward_layernorm")
-        self._mlp = mlp(facts, weights, f"{name}.mlp")
+        self._mlp = feed_forward(facts, weights, index)
         self._after_mlp = Norm(facts, weights, f"{name}.post_feedforward_layernorm")
 
     def __call__(self, ops: Ops[T], x: T) -> T:

@@ -10,8 +10,9 @@ from typing import TypeVar
 
 from octavo.config.model_facts import ModelFacts
 from octavo.models.decoder import Decoder, Layer
-from octavo.models.layers import Attention, Norm, mlp
+from octavo.models.layers import Attention, Norm
 from octavo.models.llama import PreNormLayer
+from octavo.models.moe import feed_forward
 from octavo.ops.ops import Ops
 from octavo.ops.rope import RopeTable
 from octavo.ops.weights import Weights
@@ -31,7 +32,7 @@ class ParallelLayer:
         self._mlp_norm = (
             None if facts.shared_norm else Norm(facts, weights, f"{name}.post_attention_layernorm")
         )
-        self._mlp = mlp(facts, weights, f"{name}.mlp")
+        self._mlp = feed_forward(facts, weights, index)
 
     def __call__(self, ops: Ops[T], x: T) -> T:
         """x: [rows, hidden_size], result alike."""

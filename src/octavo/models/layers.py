@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from octavo.config.model_facts import ModelFacts
+from octavo.ops.alibi import alibi_slopes
 from octavo.ops.ops import AttentionSpec, Ops
 from octavo.ops.rope import RopeTable
 from octavo.ops.weights import Embedding, Linear, Weights
@@ -38,7 +39,10 @@ class HeadNorm:
     """Root mean square norm of each `size` columns on their own: the q/k norm."""
 
     def __init__(self, facts: ModelFacts, weights: Weights, name: str, size: int) -> None:
-        self._weight = weights.vector(name, size, offset=facts.norm_weight_offset)
+        if facts.qk_norm_plain:
+            self._weight = weights.constant(size, 1.0)
+        else:
+            self._weight = weights.vector(name, size, offset=facts.norm_weight_offset)
         self._eps = facts.norm_eps
 
     def __call__(self, ops: Ops[T], x: T) -> T:
@@ -68,11 +72,15 @@ class Attention:
         self._qk_norms = [
             HeadNorm(facts, weights, f"{name}.{part}", size)
             for part, size in zip(("q_norm", "k_norm"), sizes, strict=True)
-            if facts.qk_norm
+            if facts.qk_norm and (rope is not None or not facts.qk_norm_plain)
         ]
+        self._temperature = None if rope is not None else facts.temperature
         self._out = weights.linear(
             [f"{name}.o_proj"], [facts.hidden_size], q_width, bias=facts.attention_out_bias
         )
+        self._sinks = None
+        if facts.attention_sinks:
+            self._sinks = weights.vector(f"{name}.sinks", facts.num_heads)
         self._rope = rope
         self._spec = AttentionSpec(
             layer=layer if facts.is_causal else 0,
@@ -81,8 +89,10 @@ class Attention:
             head_dim=facts.head_dim,
             scale=facts.attention_scale,
             window=facts.window_of(layer),
+            is_chunked=facts.windows_are_chunks and bool(facts.window_of(layer)),
             soft_cap=facts.attention_soft_cap,
             is_causal=facts.is_causal,
+            slopes=_slopes(facts),
         )
 
     def __call__(self, ops: Ops[T], x: T) -> T:
@@ -94,20 +104,24 @@ class Attention:
         if self._rope is not None:
             q = ops.rotary(q, self._rope, self._spec.head_dim)
             k = ops.rotary(k, self._rope, self._spec.head_dim)
-        return ops.linear(ops.attention(q, k, v, self._spec), self._out)
+        if self._temperature is not None:
+            q = ops.multiply_rows(q, ops.position_factors(*self._temperature))
+        return ops.linear(ops.attention(q, k, v, self._spec, self._sinks), self._out)
+
+
+def _slopes(facts: ModelFacts) -> tuple[float, ...]:
+    """What distances count, where they do."""
+    if not facts.alibi:
+        return ()
+    return tuple(slope * facts.alibi_scale for slope in alibi_slopes(facts.num_heads))
 
 
 class GatedMlp:
-    """`down(act(gate(x)) * up(x))` (Shazeer 2020)."""
+    """`down(act(gate(x)) * up(x))` (Shazeer 2020), of `size` inner columns."""
 
-    def __init__(self, facts: ModelFacts, weights: Weights, name: str) -> None:
-        self._gate_up = weights.linear(
-            [f"{name}.gate_proj", f"{name}.up_proj"],
-            [facts.intermediate_size, facts.intermediate_size],
-            facts.hidden_size,
-            bias=facts.mlp_bias,
-        )
-        self._down = down_projection(facts, weights, name)
+    def __init__(self, facts: ModelFacts, weights: Weights, name: str, size: int) -> None:
+        self._gate_up = gate_up_projection(facts, weights, name, size, bias=facts.mlp_bias)
+        self._down = down_projection(facts, weights, name, size, bias=facts.mlp_bias)
         self._activation = facts.hidden_act
 
     def __call__(self, ops: Ops[T], x: T) -> T:
@@ -122,7 +136,8 @@ class PlainMlp:
         self._up = weights.linear(
             [f"{name}.up_proj"], [facts.intermediate_size], facts.hidden_size, bias=facts.mlp_bias
         )
-        self._down = down_projection(facts, weights, name)
+        size = facts.intermediate_size
+        self._down = down_projection(facts, weights, name, size, bias=facts.mlp_bias)
         self._activation = facts.hidden_act
 
     def __call__(self, ops: Ops[T], x: T) -> T:
@@ -130,16 +145,19 @@ class PlainMlp:
         return ops.linear(ops.activation(ops.linear(x, self._up), self._activation), self._down)
 
 
-def mlp(facts: ModelFacts, weights: Weights, name: str) -> GatedMlp | PlainMlp:
-    """The MLP of the kind that the facts say."""
-    return (GatedMlp if facts.gated_mlp else PlainMlp)(facts, weights, name)
+def gate_up_projection(
+    facts: ModelFacts, weights: Weights, name: str, size: int, *, bias: bool
+) -> Linear:
+    """The first product of a gated MLP."""
+    names = [f"{name}.gate_proj", f"{name}.up_proj"]
+    return weights.linear(names, [size, size], facts.hidden_size, bias=bias)
 
 
-def down_projection(facts: ModelFacts, weights: Weights, name: str) -> Linear:
+def down_projection(
+    facts: ModelFacts, weights: Weights, name: str, size: int, *, bias: bool
+) -> Linear:
     """The second product of an MLP."""
-    return weights.linear(
-        [f"{name}.down_proj"], [facts.hidden_size], facts.intermediate_size, bias=facts.mlp_bias
-    )
+    return weights.linear([f"{name}.down_proj"], [facts.hidden_size], size, bias=bias)
 
 
 class EmbeddingSum:

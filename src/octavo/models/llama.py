@@ -10,7 +10,9 @@ from typing import TypeVar
 
 from octavo.config.model_facts import ModelFacts
 from octavo.models.decoder import Decoder, Layer
-from octavo.models.layers import Attention, Norm, mlp
+from octavo.models.latent_attention import self_attention
+from octavo.models.layers import Norm
+from octavo.models.moe import feed_forward
 from octavo.ops.ops import Ops
 from octavo.ops.rope import RopeTable
 from octavo.ops.weights import Weights
@@ -26,9 +28,9 @@ class PreNormLayer:
     ) -> None:
         name = f"model.layers.{index}"
         self._attention_norm = Norm(facts, weights, f"{name}.input_layernorm")
-        self._attention = Attention(facts, weights, index, f"{name}.self_attn", rope)
+        self._attention = self_attention(facts, weights, index, f"{name}.self_attn", rope)
         self._mlp_norm = Norm(facts, weights, f"{name}.post_attention_layernorm")
-        self._mlp = mlp(facts, weights, f"{name}.mlp")
+        self._mlp = feed_forward(facts, weights, index)
         self._scale = facts.residual_scale
 
     def __call__(self, ops: Ops[T], x: T) -> T:

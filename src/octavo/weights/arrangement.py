@@ -8,16 +8,18 @@ part is a view of some rows, put in order when it is read. Does not know names i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 from octavo.config.model_facts import ModelFacts
-from octavo.errors import CorruptFileError, UnsupportedModelError
-from octavo.weights.checkpoint import TensorView, WeightType
+from octavo.errors import CorruptFileError
+from octavo.weights.checkpoint import TensorView
+from octavo.weights.expert_stacks import StackLayout, experts_apart, is_stack
+from octavo.weights.latent_heads import is_latent, latent_parts
+from octavo.weights.views import rows_of, transposed
 
 QKV, GATE_UP = "self_attn.qkv_proj", "mlp.gate_up_proj"
 Q, K, V = "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"
 GATE, UP = "mlp.gate_proj", "mlp.up_proj"
-_FLOATS = (WeightType.F32, WeightType.F16, WeightType.BF16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +30,22 @@ class Arrangement:
     rotary_pairs: bool = False  # columns 2i and 2i + 1 of a head are rotated together
     transposed: tuple[str, ...] = ()  # parts whose matrix is [in_features, out_features]
     skipped_positions: int = 0  # rows of the table of positions that belong to no position
+    experts: StackLayout = field(default_factory=StackLayout)
 
 
 def arranged(
     tensors: Mapping[str, TensorView], facts: ModelFacts, arrangement: Arrangement
 ) -> dict[str, TensorView]:
-    """All tensors, those that are fused as their parts.
+    """All tensors, those that are fused as their parts, without those of draft layers.
 
     Raises CorruptFileError for a fused tensor of the wrong size, UnsupportedModelError for a
     quantised one that would have to be transposed.
     """
     result: dict[str, TensorView] = {}
+    drafts = tuple(f"model.layers.{facts.num_layers + i}." for i in range(facts.num_draft_layers))
     for name, view in tensors.items():
+        if name.startswith(drafts):
+            continue
         for part in _parts(name, view, facts, arrangement):
             result[part.name] = part
     return result
@@ -50,20 +56,24 @@ def _parts(
 ) -> Iterator[TensorView]:
     stem, _, ending = name.rpartition(".")
     if ending == "weight" and stem.endswith(arrangement.transposed):
-        view = _transposed(view)
-    if stem.endswith(QKV):
+        view = transposed(view)
+    if facts.latent is not None and is_latent(name):
+        yield from latent_parts(name, view, facts, facts.latent)
+    elif facts.moe is not None and is_stack(name):
+        yield from experts_apart(name, view, facts.moe, arrangement.experts)
+    elif stem.endswith(QKV):
         yield from _qkv(name, view, facts, arrangement)
     elif stem.endswith(GATE_UP):
         inner = facts.intermediate_size
         _check_rows(view, 2 * inner)
-        yield _part(view, name.replace(GATE_UP, GATE), range(inner))
-        yield _part(view, name.replace(GATE_UP, UP), range(inner, 2 * inner))
+        yield rows_of(view, name.replace(GATE_UP, GATE), range(inner))
+        yield rows_of(view, name.replace(GATE_UP, UP), range(inner, 2 * inner))
     elif stem.endswith((Q, K)) and arrangement.rotary_pairs:
         num_heads = facts.num_heads if stem.endswith(Q) else facts.num_kv_heads
         _check_rows(view, num_heads * facts.head_dim)
-        yield _part(view, name, _halves_order(num_heads, facts))
+        yield rows_of(view, name, _halves_order(num_heads, facts))
     elif stem.endswith("embed_positions") and arrangement.skipped_positions:
-        yield _part(view, name, range(arrangement.skipped_positions, view.shape[0]))
+        yield rows_of(view, name, range(arrangement.skipped_positions, view.shape[0]))
     else:
         yield view
 
@@ -88,7 +98,7 @@ def _qkv(
         rows: Sequence[int] = [head * size + i for head in own for i in range(size)]
         if rows[-1] - rows[0] == len(rows) - 1:
             rows = range(rows[0], rows[-1] + 1)
-        yield _part(view, name.replace(QKV, part), rows)
+        yield rows_of(view, name.replace(QKV, part), rows)
 
 
 def _halves_order(num_heads: int, facts: ModelFacts) -> list[int]:
@@ -96,27 +106,6 @@ def _halves_order(num_heads: int, facts: ModelFacts) -> list[int]:
     size, rotary = facts.head_dim, facts.rope.rotary_dim
     in_head = [*range(0, rotary, 2), *range(1, rotary, 2), *range(rotary, size)]
     return [head * size + row for head in range(num_heads) for row in in_head]
-
-
-def _transposed(view: TensorView) -> TensorView:
-    if view.type not in _FLOATS or len(view.shape) != 2:
-        raise UnsupportedModelError(
-            f"tensor {view.name} of type {view.type.name} lies transposed; only matrices of "
-            f"{', '.join(kind.name for kind in _FLOATS)} can be turned"
-        )
-    rows = view.shape[1]
-    return replace(view, shape=(rows, view.shape[0]), row_order=range(rows), transposed=True)
-
-
-def _part(view: TensorView, name: str, rows: Sequence[int]) -> TensorView:
-    """Some rows of a view. Neighbours are a slice of its bytes."""
-    shape = (len(rows), *view.shape[1:])
-    if isinstance(rows, range) and view.row_order is None:
-        data = view.data[rows.start * view.row_bytes : rows.stop * view.row_bytes]
-        return replace(view, name=name, shape=shape, data=data)
-    if view.row_order is not None:
-        rows = [view.row_order[row] for row in rows]
-    return replace(view, name=name, shape=shape, row_order=rows)
 
 
 def _check_rows(view: TensorView, needed: int) -> None:

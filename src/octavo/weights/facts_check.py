@@ -8,13 +8,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from octavo.config.model_facts import ModelFacts, RopeFacts
+from octavo.config.model_facts import ModelFacts, MoeFacts, RopeFacts
 from octavo.errors import CorruptFileError
 
 logger = logging.getLogger(__name__)
 
 # A claim beyond these is a broken file, not a model.
 MAX_LAYERS = 4096
+MAX_EXPERTS = 4096
 MAX_ROPE_THETA = 1e12
 MAX_ROPE_FACTOR = 1e6
 MIN_ROPE_FACTOR = 1e-6
@@ -30,10 +31,26 @@ def check_facts(facts: ModelFacts, where: str) -> None:
         raise CorruptFileError(
             f"{where}: {facts.num_layers} layers, but {len(facts.sliding_windows)} layer types"
         )
-    if not facts.learned_positions:
+    if facts.moe is not None:
+        _check_moe(facts.moe, where)
+    if not facts.learned_positions and not facts.alibi:
         _check_rope(facts.rope, facts, where)
     if facts.local_rope is not None:
         _check_rope(facts.local_rope, facts, where)
+
+
+def _check_moe(moe: MoeFacts, where: str) -> None:
+    if moe.num_experts % moe.num_groups or moe.num_chosen_groups > moe.num_groups:
+        raise CorruptFileError(
+            f"{where}: {moe.num_experts} experts in {moe.num_groups} groups, of which "
+            f"{moe.num_chosen_groups} are looked at, do not fit together"
+        )
+    size = moe.num_experts // moe.num_groups
+    if moe.num_chosen > size * moe.num_chosen_groups or moe.group_best > size:
+        raise CorruptFileError(
+            f"{where}: a token cannot use {moe.num_chosen} experts of "
+            f"{moe.num_chosen_groups} groups of {size}"
+        )
 
 
 def known_token_ids(
@@ -60,8 +77,8 @@ def _check_rope(rope: RopeFacts, facts: ModelFacts, where: str) -> None:
         raise CorruptFileError(
             f"{where}: {rope.scaling} rope scaling needs the original context length"
         )
-    if rope.scaling == "llama3" and not rope.low_freq_factor < rope.high_freq_factor:
-        raise CorruptFileError(f"{where}: low_freq_factor must be below high_freq_factor")
+    if rope.scaling == "llama3" and rope.low_freq_factor > rope.high_freq_factor:
+        raise CorruptFileError(f"{where}: low_freq_factor must not be above high_freq_factor")
     if rope.scaling == "dynamic" and rope.rotary_dim < 4:
         raise CorruptFileError(f"{where}: dynamic rope scaling needs at least 4 rotary dimensions")
     divisors = [rope.inv_freq_divisors] if rope.inv_freq_divisors else []

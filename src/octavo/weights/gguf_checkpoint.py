@@ -26,6 +26,7 @@ from octavo.weights.gguf_rope import ROPE_TENSORS
 
 _PART_NAME = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 MAX_PARTS = 999
+SHARED_GATE = ".shared_expert_gate.weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,5 +130,8 @@ def _renamed(
                 f"{where}: {name} has {tensor.shape[0]} rows for {heads} heads; "
                 "each must have the same even number"
             )
-        renamed[new_name] = replace(tensor, name=new_name, interleaved_heads=heads)
+        shape = tensor.shape
+        if new_name.endswith(SHARED_GATE) and len(shape) == 1:  # written by older converters
+            shape = (1, *shape)
+        renamed[new_name] = replace(tensor, name=new_name, interleaved_heads=heads, shape=shape)
     return arranged(renamed, facts, architecture.arrangement)

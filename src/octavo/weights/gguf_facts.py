@@ -19,7 +19,9 @@ from octavo.weights.facts_check import (
     known_token_ids,
 )
 from octavo.weights.fields import Fields
+from octavo.weights.gguf_latent import has_latent, with_latent
 from octavo.weights.gguf_metadata import GgufMetadata
+from octavo.weights.gguf_moe import gguf_moe
 from octavo.weights.gguf_names import ARCHITECTURES, GgufArchitecture
 from octavo.weights.gguf_rope import gguf_max_position, gguf_rope
 from octavo.weights.gguf_special import ADJUST
@@ -63,9 +65,12 @@ def facts_from_gguf(
     architecture = architecture_of(metadata, where)
     prefix = Fields(metadata, where).text("general.architecture")
     keys = Fields(metadata, where, prefix=prefix + ".")
-    if keys.integer("expert_count", 0):
-        raise UnsupportedModelError(f"{where}: mixtures of experts are not supported")
-    facts = ADJUST[prefix](_common(keys, metadata, tensors, architecture, where), keys)
+    if keys.integer("expert_count", 0) and not architecture.has_experts:
+        raise UnsupportedModelError(f"{where}: {prefix} with experts is not supported")
+    facts = _common(keys, metadata, tensors, architecture, where)
+    if has_latent(keys):
+        facts = with_latent(facts, keys)
+    facts = ADJUST[prefix](facts, keys)
     check_facts(facts, where)
     return facts
 
@@ -84,9 +89,13 @@ def _common(
     # A file says it where the heads do not divide the hidden state.
     head_dim = keys.integer("attention.key_length", hidden_size // num_heads, at_least=1)
     value_length = keys.integer("attention.value_length", head_dim)
-    if value_length != head_dim:
+    if value_length != head_dim and not has_latent(keys):
         message = f"{where}: keys of {head_dim} and values of {value_length} elements"
         raise UnsupportedModelError(f"{message}; supported: equal sizes")
+    num_layers = keys.integer("block_count", at_least=1, at_most=MAX_LAYERS)
+    num_draft_layers = keys.integer("nextn_predict_layers", 0, at_most=num_layers - 1)
+    num_layers -= num_draft_layers
+    prefix = Fields(metadata, where).text("general.architecture")
     has_positions = "position_embd.weight" in tensors
     rope = RopeFacts(rotary_dim=0) if has_positions else gguf_rope(keys, head_dim, tensors)
     eps_key = "rms_epsilon" if architecture.norm == "rms" else "epsilon"
@@ -95,7 +104,8 @@ def _common(
         vocab_size=vocab_size,
         hidden_size=hidden_size,
         intermediate_size=keys.integer("feed_forward_length", at_least=1),
-        num_layers=keys.integer("block_count", at_least=1, at_most=MAX_LAYERS),
+        num_layers=num_layers,
+        num_draft_layers=num_draft_layers,
         num_heads=num_heads,
         num_kv_heads=keys.integer("attention.head_count_kv", num_heads, at_least=1),
         head_dim=head_dim,
@@ -108,8 +118,10 @@ def _common(
         attention_out_bias="blk.0.attn_output.bias" in tensors,
         mlp_bias=any(f"blk.0.ffn_{part}.bias" in tensors for part in ("gate", "up")),
         head_bias="output.bias" in tensors,
-        gated_mlp="blk.0.ffn_gate.weight" in tensors
+        gated_mlp=any(f"blk.0.ffn_gate{kind}.weight" in tensors for kind in ("", "_exps"))
         or architecture.layer_parts["ffn_up"] == GATE_UP,
+        moe=gguf_moe(keys, tensors, prefix, num_layers),
+        attention_sinks="blk.0.attn_sinks.weight" in tensors,
         norm=architecture.norm,
         norm_bias="output_norm.bias" in tensors,
         learned_positions=has_positions,

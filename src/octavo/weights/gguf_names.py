@@ -35,6 +35,25 @@ LLAMA_PARTS = {
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
+    "ffn_gate_inp": "mlp.gate",
+    "exp_probs_b": "mlp.gate.correction",
+    "ffn_gate_exps": "mlp.experts.gate_proj",
+    "ffn_up_exps": "mlp.experts.up_proj",
+    "ffn_gate_up_exps": "mlp.experts.gate_up_proj",
+    "ffn_down_exps": "mlp.experts.down_proj",
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
+    "attn_sinks": "self_attn.sinks",
+    "attn_q_a": "self_attn.q_a_proj",
+    "attn_q_a_norm": "self_attn.q_a_layernorm",
+    "attn_q_b": "self_attn.q_b_proj",
+    "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa",
+    "attn_kv_a_norm": "self_attn.kv_a_layernorm",
+    "attn_kv_b": "self_attn.kv_b_proj",
+    "attn_k_b": "self_attn.k_b_proj",
+    "attn_v_b": "self_attn.v_b_proj",
 }
 POST_NORM_PARTS = LLAMA_PARTS | {
     "post_attention_norm": "post_attention_layernorm",
@@ -45,6 +64,8 @@ SUM_NORM_PARTS = LLAMA_PARTS | {
     "attn_output_norm": "post_attention_layernorm",
     "layer_output_norm": "post_feedforward_layernorm",
 }
+GPT_OSS_PARTS = LLAMA_PARTS | {"post_attention_norm": "post_attention_layernorm"}
+GLM4_MOE_PARTS = GPT_OSS_PARTS
 FUSED_GATE = {"ffn_up": GATE_UP}
 
 
@@ -57,6 +78,7 @@ class GgufArchitecture:
     # Rows of q and k are in llama.cpp's rotary order, because its converter puts them there; other
     # than in `arrangement`, where they were trained like that.
     has_interleaved_heads: bool = False
+    has_experts: bool = False  # some of its files do
     norm: NormKind = "rms"
     arrangement: Arrangement = field(default_factory=Arrangement)
 
@@ -64,26 +86,37 @@ class GgufArchitecture:
 _PAIRS = Arrangement(rotary_pairs=True)
 ARCHITECTURES = {
     "arcee": GgufArchitecture("ArceeForCausalLM", has_interleaved_heads=True),
+    "bloom": GgufArchitecture("BloomForCausalLM", norm="layer"),
     "bert": GgufArchitecture("BertModel", SUM_NORM_PARTS, norm="layer"),
     "cohere2": GgufArchitecture("Cohere2ForCausalLM", norm="layer", arrangement=_PAIRS),
     "command-r": GgufArchitecture("CohereForCausalLM", norm="layer", arrangement=_PAIRS),
+    "deepseek2": GgufArchitecture("DeepseekV2ForCausalLM", has_experts=True),
     "gemma": GgufArchitecture("GemmaForCausalLM"),
     "gemma2": GgufArchitecture("Gemma2ForCausalLM", SANDWICH_PARTS),
     "gemma3": GgufArchitecture("Gemma3ForCausalLM", SANDWICH_PARTS),
     "glm4": GgufArchitecture("Glm4ForCausalLM", SANDWICH_PARTS | FUSED_GATE, arrangement=_PAIRS),
     "gpt2": GgufArchitecture("GPT2LMHeadModel", norm="layer"),
     "gptneox": GgufArchitecture("GPTNeoXForCausalLM", norm="layer"),
+    "glm4moe": GgufArchitecture("Glm4MoeForCausalLM", GLM4_MOE_PARTS, has_experts=True),
+    "gpt-oss": GgufArchitecture("GptOssForCausalLM", GPT_OSS_PARTS, has_experts=True),
     "granite": GgufArchitecture("GraniteForCausalLM", has_interleaved_heads=True),
-    "llama": GgufArchitecture("LlamaForCausalLM", has_interleaved_heads=True),
+    "granitemoe": GgufArchitecture(
+        "GraniteMoeForCausalLM", has_interleaved_heads=True, has_experts=True
+    ),
+    "llama": GgufArchitecture("LlamaForCausalLM", has_interleaved_heads=True, has_experts=True),
+    "llama4": GgufArchitecture("Llama4ForCausalLM", has_experts=True, arrangement=_PAIRS),
     "nemotron": GgufArchitecture("NemotronForCausalLM", norm="layer"),
     "olmo": GgufArchitecture(
         "OlmoForCausalLM", has_interleaved_heads=True, norm="layer_without_weight"
     ),
     "olmo2": GgufArchitecture("Olmo2ForCausalLM", POST_NORM_PARTS),
+    "olmoe": GgufArchitecture("OlmoeForCausalLM", has_experts=True),
     "phi2": GgufArchitecture("PhiForCausalLM", norm="layer"),
     "phi3": GgufArchitecture("Phi3ForCausalLM", LLAMA_PARTS | FUSED_GATE),
     "qwen2": GgufArchitecture("Qwen2ForCausalLM"),
+    "qwen2moe": GgufArchitecture("Qwen2MoeForCausalLM", has_experts=True),
     "qwen3": GgufArchitecture("Qwen3ForCausalLM"),
+    "qwen3moe": GgufArchitecture("Qwen3MoeForCausalLM", has_experts=True),
     "seed_oss": GgufArchitecture("SeedOssForCausalLM", POST_NORM_PARTS),
     "smollm3": GgufArchitecture("SmolLM3ForCausalLM", has_interleaved_heads=True),
     "stablelm": GgufArchitecture("StableLmForCausalLM", norm="layer"),

@@ -23,6 +23,8 @@ from octavo.weights.fields import Fields
 
 GEMMA2_27B_LAYERS = 46
 GEMMA3_27B_LAYERS = 62
+LLAMA4_MAVERICK_EXPERTS = 128  # the model that does not norm its queries and keys
+LLAMA4_CHUNK = 8192
 # `pooling_type` of llama.cpp
 POOLING_CLS = 2
 POOLING: dict[int, PoolingMethod] = {1: "mean", POOLING_CLS: "first", 3: "last"}
@@ -36,6 +38,61 @@ def _unchanged(facts: ModelFacts, keys: Fields) -> ModelFacts:
 def _with_activation(activation: HiddenAct) -> Adjust:
     """Nothing but another activation."""
     return lambda facts, keys: replace(facts, hidden_act=activation)
+
+
+def _bloom(facts: ModelFacts, keys: Fields) -> ModelFacts:
+    """Positions by their distance, embeddings that are normed (BigScience 2022)."""
+    return replace(facts, hidden_act="gelu_tanh", alibi=True, embedding_norm=True)
+
+
+def _llama(facts: ModelFacts, keys: Fields) -> ModelFacts:
+    """With experts it is Mixtral."""
+    return facts if facts.moe is None else replace(facts, architecture="MixtralForCausalLM")
+
+
+def _llama4(facts: ModelFacts, keys: Fields) -> ModelFacts:
+    """Chunks in three of four layers, the others do not rotate (Meta 2025)."""
+    assert facts.moe is not None, facts
+    unrotated = tuple(range(3, facts.num_layers, 4))
+    return replace(
+        facts,
+        qk_norm=facts.moe.num_experts != LLAMA4_MAVERICK_EXPERTS,
+        qk_norm_plain=True,
+        temperature=(
+            float(keys.integer("attention.temperature_length", 8192, at_least=1)),
+            keys.number("attention.temperature_scale", 0.1),
+        ),
+        layers_without_rope=unrotated,
+        sliding_windows=tuple(
+            0 if layer in unrotated else LLAMA4_CHUNK for layer in range(facts.num_layers)
+        ),
+        windows_are_chunks=True,
+        moe=replace(facts.moe, scoring="score", scale=1.0, normalises=False, weighs_input=True),
+    )
+
+
+def _deepseek2(facts: ModelFacts, keys: Fields) -> ModelFacts:
+    """Versions 2 and 3, which differ in their routers (DeepSeek-AI 2024)."""
+    assert facts.moe is not None, facts
+    if facts.moe.scoring == "sigmoid":
+        return replace(facts, architecture="DeepseekV3ForCausalLM")
+    return facts
+
+
+def _gpt_oss(facts: ModelFacts, keys: Fields) -> ModelFacts:
+    """Sinks, windows in every other layer, clamped SwiGLU (OpenAI 2025)."""
+    assert facts.moe is not None, facts
+    return replace(
+        facts,
+        rope=replace(facts.rope, truncate=False),  # as it was trained
+        sliding_windows=_windows(keys, facts.num_layers, 2),
+        moe=replace(facts.moe, activation="clamped_swiglu"),
+    )
+
+
+def _olmoe(facts: ModelFacts, keys: Fields) -> ModelFacts:
+    """Norms of all queries together, and of all keys (Muennighoff et al. 2024)."""
+    return replace(facts, qk_norm_over_heads=True)
 
 
 def _gemma(facts: ModelFacts, keys: Fields) -> ModelFacts:
@@ -174,23 +231,32 @@ def _gptneox(facts: ModelFacts, keys: Fields) -> ModelFacts:
 ADJUST: dict[str, Adjust] = {
     "arcee": _with_activation("relu2"),
     "bert": _bert,
+    "bloom": _bloom,
     "cohere2": _cohere2,
     "command-r": _command_r,
+    "deepseek2": _deepseek2,
     "gemma": _gemma,
     "gemma2": _gemma2,
     "gemma3": _gemma3,
     "glm4": _unchanged,
     "gpt2": _with_activation("gelu_tanh"),
     "gptneox": _gptneox,
+    "glm4moe": _unchanged,
+    "gpt-oss": _gpt_oss,
     "granite": _granite,
-    "llama": _unchanged,
+    "granitemoe": _granite,
+    "llama": _llama,
+    "llama4": _llama4,
     "nemotron": _with_activation("relu2"),
     "olmo": _olmo,
     "olmo2": _olmo2,
+    "olmoe": _olmoe,
     "phi2": _phi2,
     "phi3": _phi3,
     "qwen2": _unchanged,
+    "qwen2moe": _unchanged,
     "qwen3": _unchanged,
+    "qwen3moe": _unchanged,
     "seed_oss": _unchanged,
     "smollm3": _smollm3,
     "stablelm": _stablelm,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from octavo.config.model_facts import ModelFacts
 from octavo.weights import hf_encoders as encoders
+from octavo.weights import hf_moe as moe
 from octavo.weights import hf_special as own
 from octavo.weights.fields import Fields
 
@@ -90,16 +91,56 @@ _BERT = Family(
     names=_LAYER_NORM_EPS,
     learned_positions=True,
 )
+_LLAMA4 = Family(
+    _ASSUMED
+    | {
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 131072,
+        "rms_norm_eps": 1e-5,
+        "attention_chunk_size": 8192,
+    },
+    moe.llama4,
+    theta=5e5,
+)
 FAMILIES = {
     "ArceeForCausalLM": Family(
         _ASSUMED | {"hidden_act": "relu2", "max_position_embeddings": 4096, "rms_norm_eps": 1e-5},
         own.arcee,
     ),
     "BertModel": _BERT,
+    "BloomForCausalLM": Family(
+        _TIED
+        | {
+            "hidden_act": "gelu_new",
+            "layer_norm_epsilon": 1e-5,
+            "seq_length": 2048,
+        },
+        own.bloom,
+        names={
+            "num_hidden_layers": "n_layer",
+            "num_attention_heads": "n_head",
+            "max_position_embeddings": "seq_length",
+            "norm_eps": "layer_norm_epsilon",
+        },
+        inner_times=4,
+    ),
     "Cohere2ForCausalLM": Family(
         _COHERE | {"sliding_window": 4096}, own.cohere2, names=_LAYER_NORM_EPS
     ),
     "CohereForCausalLM": Family(_COHERE, own.cohere, theta=5e5, names=_LAYER_NORM_EPS),
+    "DeepseekV2ForCausalLM": Family(_ASSUMED | {"max_position_embeddings": 2048}, moe.deepseek_v2),
+    "DeepseekV3ForCausalLM": Family(
+        _ASSUMED
+        | {
+            "max_position_embeddings": 4096,
+            "n_group": 8,
+            "topk_group": 4,
+            "first_k_dense_replace": 3,
+            "routed_scaling_factor": 2.5,
+        },
+        moe.deepseek_v3,
+    ),
     "Ernie4_5ForCausalLM": Family(
         _ASSUMED
         | _TIED
@@ -158,19 +199,51 @@ FAMILIES = {
     "Gemma3ForConditionalGeneration": _GEMMA3,
     "GemmaForCausalLM": Family(_GEMMA, own.gemma),
     "Glm4ForCausalLM": _GLM,
+    "Glm4MoeForCausalLM": Family(
+        _ASSUMED
+        | {
+            "num_key_value_heads": 8,
+            "max_position_embeddings": 131072,
+            "rms_norm_eps": 1e-5,
+            "partial_rotary_factor": 0.5,
+        },
+        moe.glm4_moe,
+    ),
     "GlmForCausalLM": _GLM,
+    "GptOssForCausalLM": Family(
+        _ASSUMED
+        | {
+            "num_key_value_heads": 8,
+            "head_dim": 64,
+            "max_position_embeddings": 131072,
+            "rms_norm_eps": 1e-5,
+            "attention_bias": True,
+            "sliding_window": 128,
+        },
+        moe.gpt_oss,
+        theta=150000.0,
+    ),
     "GraniteForCausalLM": Family(_ASSUMED | {"max_position_embeddings": 2048}, own.granite),
+    "GraniteMoeForCausalLM": Family(_ASSUMED | {"max_position_embeddings": 2048}, moe.granite_moe),
     "HeliumForCausalLM": Family(
         _ASSUMED | {"head_dim": 128, "max_position_embeddings": 4096, "rms_norm_eps": 1e-8},
         own.helium,
         theta=1e5,
     ),
+    "Llama4ForCausalLM": _LLAMA4,
+    "Llama4ForConditionalGeneration": _LLAMA4,
     "LlamaForCausalLM": Family(_ASSUMED | {"max_position_embeddings": 2048}, own.llama),
     "MinistralForCausalLM": Family(
         _WINDOWED | {"num_key_value_heads": 8, "max_position_embeddings": 131072}, own.ministral
     ),
     "MistralForCausalLM": Family(
         _WINDOWED | {"num_key_value_heads": 8, "max_position_embeddings": 131072}, own.mistral
+    ),
+    "MixtralForCausalLM": Family(
+        _ASSUMED
+        | {"num_key_value_heads": 8, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5},
+        moe.mixtral,
+        theta=1e6,
     ),
     "ModernBertModel": Family(
         _TIED
@@ -182,6 +255,18 @@ FAMILIES = {
         encoders.modernbert,
         theta=160000.0,
         names={"rope_theta": "global_rope_theta"},
+    ),
+    "MptForCausalLM": Family(
+        _TIED | {"hidden_act": "gelu", "layer_norm_epsilon": 1e-5, "max_seq_len": 2048},
+        own.mpt,
+        names={
+            "hidden_size": "d_model",
+            "num_hidden_layers": "n_layers",
+            "num_attention_heads": "n_heads",
+            "max_position_embeddings": "max_seq_len",
+            "norm_eps": "layer_norm_epsilon",
+        },
+        inner_times=4,
     ),
     "NemotronForCausalLM": Family(
         {
@@ -219,6 +304,9 @@ FAMILIES = {
         own.olmo,
         names=_LAYER_NORM_EPS,
     ),
+    "OlmoeForCausalLM": Family(
+        _ASSUMED | {"max_position_embeddings": 4096, "rms_norm_eps": 1e-5}, moe.olmoe
+    ),
     "Phi3ForCausalLM": Family(
         _ASSUMED | {"max_position_embeddings": 4096, "rms_norm_eps": 1e-5}, own.phi3
     ),
@@ -233,8 +321,16 @@ FAMILIES = {
         own.phi,
         names=_LAYER_NORM_EPS,
     ),
+    "PhimoeForCausalLM": Family(
+        _ASSUMED
+        | {"num_key_value_heads": 8, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5},
+        moe.phimoe,
+        theta=1e6,
+    ),
     "Qwen2ForCausalLM": Family(_WINDOWED | {"num_key_value_heads": 32}, own.qwen2),
+    "Qwen2MoeForCausalLM": Family(_WINDOWED | {"num_key_value_heads": 16}, moe.qwen2_moe),
     "Qwen3ForCausalLM": Family(_WINDOWED | {"num_key_value_heads": 32, "head_dim": 128}, own.qwen3),
+    "Qwen3MoeForCausalLM": Family(_WINDOWED | {"num_key_value_heads": 4}, moe.qwen3_moe),
     "SeedOssForCausalLM": Family(
         _ASSUMED
         | {

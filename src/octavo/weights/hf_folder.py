@@ -40,6 +40,8 @@ _DECODER_PREFIXES = {
     "model.language_model.": "model.",
 }
 _OTHER_PARTS = (
+    "vision_model.",
+    "model.vision_model.",
     "vision_tower.",
     "multi_modal_projector.",
     "model.vision_tower.",

@@ -5,12 +5,14 @@ Owns the tables. Does not know what a tensor is for (`arrangement.py` takes fuse
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from octavo.errors import CorruptFileError
 from octavo.weights.arrangement import Arrangement
 from octavo.weights.checkpoint import TensorView
+from octavo.weights.expert_stacks import StackLayout
 
 OUR_LAYERS = "model.layers"
 
@@ -22,10 +24,14 @@ class HfLayout:
     prefixes: tuple[str, ...] = ()  # one of them stands before names, or none in older files
     layers: str = OUR_LAYERS
     model_parts: Mapping[str, str] = field(default_factory=dict)
-    layer_parts: Mapping[str, str] = field(default_factory=dict)  # behind the layer's number
+    # Behind the layer's number; a star stands for the number of an expert.
+    layer_parts: Mapping[str, str] = field(default_factory=dict)
+    # The same of tensors that end neither in `.weight` nor in `.bias`; ours do.
+    bare_parts: Mapping[str, str] = field(default_factory=dict)
     arrangement: Arrangement = field(default_factory=Arrangement)
 
 
+_EXPERT = re.compile(r"\.(\d+)\.")
 _FUSED_MLP = {
     "mlp.dense_h_to_4h": "mlp.up_proj",
     "mlp.dense_4h_to_h": "mlp.down_proj",
@@ -72,12 +78,61 @@ _BERT = HfLayout(
         "output.LayerNorm": "post_feedforward_layernorm",
     },
 )
+_MIXTRAL = HfLayout(
+    layer_parts={
+        "block_sparse_moe.gate": "mlp.gate",
+        "block_sparse_moe.experts.*.w1": "mlp.experts.*.gate_proj",
+        "block_sparse_moe.experts.*.w2": "mlp.experts.*.down_proj",
+        "block_sparse_moe.experts.*.w3": "mlp.experts.*.up_proj",
+    }
+)
+_LLAMA4 = HfLayout(
+    layer_parts={
+        "feed_forward.router": "mlp.gate",
+        **{
+            f"feed_forward.{kind}{part}": f"mlp.{kind}{part}"
+            for kind in ("", "shared_expert.")
+            for part in ("gate_proj", "up_proj", "down_proj")
+        },
+    },
+    bare_parts={
+        f"feed_forward.experts.{part}": f"mlp.experts.{part}.weight"
+        for part in ("gate_up_proj", "down_proj")
+    },
+    arrangement=Arrangement(rotary_pairs=True, experts=StackLayout(transposed=True)),
+)
+_DEEPSEEK = HfLayout(
+    layer_parts={
+        f"mlp.shared_experts.{part}": f"mlp.shared_expert.{part}"
+        for part in ("gate_proj", "up_proj", "down_proj")
+    },
+    bare_parts={"mlp.gate.e_score_correction_bias": "mlp.gate.correction.bias"},
+)
 _PAIRS = HfLayout(arrangement=Arrangement(rotary_pairs=True))
 _LAYOUTS = {
     "BertModel": _BERT,
+    "BloomForCausalLM": HfLayout(
+        prefixes=("transformer.",),
+        layers="h",
+        model_parts={
+            "word_embeddings": "model.embed_tokens",
+            "word_embeddings_layernorm": "model.embed_norm",
+            "ln_f": "model.norm",
+        },
+        layer_parts={
+            "input_layernorm": "input_layernorm",
+            "post_attention_layernorm": "post_attention_layernorm",
+            "self_attention.query_key_value": "self_attn.qkv_proj",
+            "self_attention.dense": "self_attn.o_proj",
+        }
+        | _FUSED_MLP,
+        arrangement=Arrangement(grouped_qkv=True),
+    ),
     "Cohere2ForCausalLM": _PAIRS,
     "CohereForCausalLM": _PAIRS,
     "Ernie4_5ForCausalLM": _PAIRS,
+    "DeepseekV2ForCausalLM": _DEEPSEEK,
+    "DeepseekV3ForCausalLM": _DEEPSEEK,
     "FalconForCausalLM": HfLayout(
         prefixes=("transformer.",),
         layers="h",
@@ -120,8 +175,30 @@ _LAYOUTS = {
             "post_mlp_layernorm": "post_feedforward_layernorm",
         },
     ),
+    "Glm4MoeForCausalLM": _DEEPSEEK,
     "GlmForCausalLM": _PAIRS,
+    "GptOssForCausalLM": HfLayout(
+        layer_parts={"mlp.router": "mlp.gate"},
+        bare_parts={
+            "self_attn.sinks": "self_attn.sinks.weight",
+            "mlp.experts.gate_up_proj": "mlp.experts.gate_up_proj.weight",
+            "mlp.experts.gate_up_proj_bias": "mlp.experts.gate_up_proj.bias",
+            "mlp.experts.down_proj": "mlp.experts.down_proj.weight",
+            "mlp.experts.down_proj_bias": "mlp.experts.down_proj.bias",
+        },
+        arrangement=Arrangement(experts=StackLayout(transposed=True, alternating=True)),
+    ),
+    "GraniteMoeForCausalLM": HfLayout(
+        layer_parts={
+            "block_sparse_moe.router.layer": "mlp.gate",
+            "block_sparse_moe.input_linear": "mlp.experts.gate_up_proj",
+            "block_sparse_moe.output_linear": "mlp.experts.down_proj",
+        }
+    ),
     "HeliumForCausalLM": _PAIRS,
+    "Llama4ForCausalLM": _LLAMA4,
+    "Llama4ForConditionalGeneration": _LLAMA4,
+    "MixtralForCausalLM": _MIXTRAL,
     "ModernBertModel": HfLayout(
         prefixes=("model.",),
         layers="layers",
@@ -137,6 +214,19 @@ _LAYOUTS = {
             "mlp_norm": "post_attention_layernorm",
             "mlp.Wi": "mlp.gate_up_proj",
             "mlp.Wo": "mlp.down_proj",
+        },
+    ),
+    "MptForCausalLM": HfLayout(
+        prefixes=("transformer.",),
+        layers="blocks",
+        model_parts={"wte": "model.embed_tokens", "norm_f": "model.norm"},
+        layer_parts={
+            "norm_1": "input_layernorm",
+            "attn.Wqkv": "self_attn.qkv_proj",
+            "attn.out_proj": "self_attn.o_proj",
+            "norm_2": "post_attention_layernorm",
+            "ffn.up_proj": "mlp.up_proj",
+            "ffn.down_proj": "mlp.down_proj",
         },
     ),
     "OPTForCausalLM": HfLayout(
@@ -167,6 +257,7 @@ _LAYOUTS = {
             "mlp.fc2": "mlp.down_proj",
         },
     ),
+    "PhimoeForCausalLM": _MIXTRAL,
     "Starcoder2ForCausalLM": HfLayout(
         layer_parts={"mlp.c_fc": "mlp.up_proj", "mlp.c_proj": "mlp.down_proj"}
     ),
@@ -199,12 +290,19 @@ def _our_name(name: str, layout: HfLayout) -> str:
     stem, _, ending = name.rpartition(".")
     ending = _OLD_ENDINGS.get(ending, ending)
     if ending not in ("weight", "bias"):
-        return name
+        number, _, part = name.removeprefix(f"{layout.layers}.").partition(".")
+        if not name.startswith(f"{layout.layers}.") or part not in layout.bare_parts:
+            return name
+        return f"{OUR_LAYERS}.{number}.{layout.bare_parts[part]}"
     prefix = next((prefix for prefix in layout.prefixes if stem.startswith(prefix)), "")
     stem = stem.removeprefix(prefix)
     if stem in layout.model_parts:
         return f"{layout.model_parts[stem]}.{ending}"
     number, _, part = stem.removeprefix(f"{layout.layers}.").partition(".")
+    expert = _EXPERT.search(part)
+    if expert is not None:
+        part = _EXPERT.sub(".*.", part)
     if not stem.startswith(f"{layout.layers}.") or part not in layout.layer_parts:
         return name
-    return f"{OUR_LAYERS}.{number}.{layout.layer_parts[part]}.{ending}"
+    ours = layout.layer_parts[part].replace("*", expert[1] if expert is not None else "")
+    return f"{OUR_LAYERS}.{number}.{ours}.{ending}"

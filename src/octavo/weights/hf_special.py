@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from octavo.config.model_facts import ModelFacts
+from octavo.config.model_facts import LatentFacts, ModelFacts
 from octavo.errors import UnsupportedModelError
 from octavo.weights.fields import Fields
 from octavo.weights.hf_rope import local_rope_facts
@@ -43,7 +43,7 @@ def mistral(facts: ModelFacts, keys: Fields) -> ModelFacts:
 
 def ministral(facts: ModelFacts, keys: Fields) -> ModelFacts:
     """Mistral AI 2024: as Mistral, but some layers may see everything."""
-    return replace(facts, sliding_windows=_windows(keys, [WINDOW_LAYER] * facts.num_layers))
+    return replace(facts, sliding_windows=windows(keys, [WINDOW_LAYER] * facts.num_layers))
 
 
 def ernie4_5(facts: ModelFacts, keys: Fields) -> ModelFacts:
@@ -73,7 +73,7 @@ def _qwen_windows(facts: ModelFacts, keys: Fields) -> tuple[int, ...]:
         return ()
     first = keys.integer("max_window_layers", 28)
     kinds = [WINDOW_LAYER if layer >= first else FULL_LAYER for layer in range(facts.num_layers)]
-    return _windows(keys, kinds)
+    return windows(keys, kinds)
 
 
 def gemma(facts: ModelFacts, keys: Fields) -> ModelFacts:
@@ -93,7 +93,7 @@ def gemma2(facts: ModelFacts, keys: Fields) -> ModelFacts:
     return replace(
         gemma(facts, keys),
         attention_scale=keys.number("query_pre_attn_scalar", above=0.0) ** -0.5,
-        sliding_windows=_windows(keys, _periodic(facts, 2)),
+        sliding_windows=windows(keys, periodic(facts, 2)),
         attention_soft_cap=keys.optional_number("attn_logit_softcapping", above=0.0),
         logits_soft_cap=keys.optional_number("final_logit_softcapping", above=0.0),
     )
@@ -111,25 +111,30 @@ def gemma3(facts: ModelFacts, keys: Fields) -> ModelFacts:
         is_causal=not sees_both_sides,  # EmbeddingGemma, whose window is split between them
         sliding_windows=tuple(
             window // 2 + 1 if sees_both_sides and window else window
-            for window in _windows(keys, _periodic(facts, period))
+            for window in windows(keys, periodic(facts, period))
         ),
         local_rope=local_rope_facts(keys, facts.head_dim, 10000.0),
     )
 
 
-def smollm3(facts: ModelFacts, keys: Fields) -> ModelFacts:
-    """Every fourth layer has no rotary positions; a window, if used at all, is there alone."""
+def unrotated_layers(facts: ModelFacts, keys: Fields) -> tuple[int, ...]:
+    """Layers without rotary positions: those that a list marks with 0, else one in so many."""
     interval = keys.integer("no_rope_layer_interval", 4, at_least=1)
     flags = keys.items("no_rope_layers") or [(i + 1) % interval for i in range(facts.num_layers)]
     if len(flags) < facts.num_layers:
         keys.refuse("no_rope_layers", f"has {len(flags)} items for {facts.num_layers} layers")
-    unrotated = tuple(layer for layer in range(facts.num_layers) if not flags[layer])
+    return tuple(layer for layer in range(facts.num_layers) if not flags[layer])
+
+
+def smollm3(facts: ModelFacts, keys: Fields) -> ModelFacts:
+    """Some layers have no rotary positions; a window, if used at all, is there alone."""
+    unrotated = unrotated_layers(facts, keys)
     kinds = [WINDOW_LAYER if i in unrotated else FULL_LAYER for i in range(facts.num_layers)]
     has_windows = keys.flag("use_sliding_window", False)
     return replace(
         llama(facts, keys),
         layers_without_rope=unrotated,
-        sliding_windows=_windows(keys, kinds) if has_windows else (),
+        sliding_windows=windows(keys, kinds) if has_windows else (),
     )
 
 
@@ -160,7 +165,7 @@ def olmo3(facts: ModelFacts, keys: Fields) -> ModelFacts:
     """OLMo Team 2025: windows in three of four layers, whose frequencies are not scaled."""
     return replace(
         olmo2(facts, keys),
-        sliding_windows=_windows(keys, _periodic(facts, 4)),
+        sliding_windows=windows(keys, periodic(facts, 4)),
         local_rope=local_rope_facts(keys, facts.head_dim, facts.rope.theta),
     )
 
@@ -190,12 +195,12 @@ def cohere(facts: ModelFacts, keys: Fields) -> ModelFacts:
 def cohere2(facts: ModelFacts, keys: Fields) -> ModelFacts:
     """Command R7B: layers without a window have no rotary positions."""
     period = keys.integer("sliding_window_pattern", 4, at_least=1)
-    windows = _windows(keys, _periodic(facts, period))
+    own_windows = windows(keys, periodic(facts, period))
     return replace(
         cohere(facts, keys),
-        sliding_windows=windows,
+        sliding_windows=own_windows,
         layers_without_rope=tuple(
-            layer for layer in range(facts.num_layers) if not (windows and windows[layer])
+            layer for layer in range(facts.num_layers) if not (own_windows and own_windows[layer])
         ),
     )
 
@@ -281,7 +286,6 @@ def opt(facts: ModelFacts, keys: Fields) -> ModelFacts:
 
 def falcon(facts: ModelFacts, keys: Fields) -> ModelFacts:
     """Almazrouei et al. 2023, both architectures."""
-    _refuse(keys, "alibi")
     is_new = keys.flag("new_decoder_architecture", False)
     num_kv_heads = facts.num_heads
     if is_new:
@@ -294,10 +298,63 @@ def falcon(facts: ModelFacts, keys: Fields) -> ModelFacts:
         _layer_norms(facts),
         num_kv_heads=num_kv_heads,
         gated_mlp=False,
+        alibi=keys.flag("alibi", False),
+        alibi_scale=facts.attention_scale,  # they are scaled with the scores
         parallel_residual=is_parallel,
         shared_norm=is_parallel and not (is_new and num_norms == 2),
     )
     return _all_biases(facts, keys.flag("bias", False))
+
+
+def bloom(facts: ModelFacts, keys: Fields) -> ModelFacts:
+    """BigScience 2022: positions by distance, embeddings that are normed, biases everywhere."""
+    _refuse(keys, "apply_residual_connection_post_layernorm")
+    facts = replace(facts, gated_mlp=False, alibi=True, embedding_norm=True)
+    return _all_biases(_layer_norms(facts), True)
+
+
+def mpt(facts: ModelFacts, keys: Fields) -> ModelFacts:
+    """MosaicML 2023: positions by distance, no biases, not even in norms."""
+    if not keys.flag("no_bias", True):
+        raise UnsupportedModelError(f"{keys.where}: no_bias false is not supported")
+    attention = keys.section("attn_config") or Fields({}, keys.where)
+    _refuse(attention, "qk_ln")
+    if attention.optional_number("clip_qkv") is not None:
+        raise UnsupportedModelError(f"{attention.where}: clip_qkv is not supported")
+    if not attention.flag("alibi", True):
+        raise UnsupportedModelError(f"{attention.where}: alibi false is not supported")
+    scale = attention.optional_number("softmax_scale", above=0.0)
+    return replace(
+        facts,
+        norm="layer",
+        gated_mlp=False,
+        alibi=True,
+        attention_scale=facts.attention_scale if scale is None else scale,
+    )
+
+
+def latent(facts: ModelFacts, keys: Fields) -> ModelFacts:
+    """Multi-head latent attention (DeepSeek-AI 2024). Where YaRN has a word for it, it stretches
+    the scores as well."""
+    parts = LatentFacts(
+        q_rank=keys.integer("q_lora_rank", 0),
+        kv_rank=keys.integer("kv_lora_rank", at_least=1),
+        nope_dim=keys.integer("qk_nope_head_dim", at_least=1),
+        rope_dim=keys.integer("qk_rope_head_dim", at_least=2),
+        value_dim=keys.integer("v_head_dim", at_least=1),
+    )
+    scale = (parts.nope_dim + parts.rope_dim) ** -0.5
+    rope = replace(facts.rope, rotary_dim=parts.rope_dim)
+    if rope.scaling == "yarn" and rope.mscale_all_dim:
+        scale *= (0.1 * rope.mscale_all_dim * math.log(rope.factor) + 1.0) ** 2
+    return replace(
+        facts,
+        num_kv_heads=1,
+        head_dim=parts.kv_rank + parts.rope_dim,
+        rope=rope,
+        attention_scale=scale,
+        latent=parts,
+    )
 
 
 def _layer_norms(facts: ModelFacts) -> ModelFacts:
@@ -314,12 +371,12 @@ def _refuse(keys: Fields, key: str) -> None:
         raise UnsupportedModelError(f"{keys.where}: {key} is not supported")
 
 
-def _periodic(facts: ModelFacts, period: int) -> list[str]:
+def periodic(facts: ModelFacts, period: int) -> list[str]:
     """Kinds of layers where every `period`-th sees everything."""
     return [FULL_LAYER if (i + 1) % period == 0 else WINDOW_LAYER for i in range(facts.num_layers)]
 
 
-def _windows(keys: Fields, assumed_kinds: list[str]) -> tuple[int, ...]:
+def windows(keys: Fields, assumed_kinds: list[str]) -> tuple[int, ...]:
     """The window of each layer from `layer_types`; empty when no layer has one."""
     kinds = keys.texts("layer_types") or assumed_kinds
     unknown = set(kinds) - {WINDOW_LAYER, FULL_LAYER}

@@ -1,0 +1,351 @@
+"""The tiny models: configurations that between them have every feature of every architecture.
+
+`tiny_models.py` makes models of them. Sizes that a case does not name are the same for all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class TinyCase:
+    """One configuration, and how its folder is written."""
+
+    family: str
+    changes: dict[str, Any] = field(default_factory=dict)
+    dtype: torch.dtype = torch.float32
+    shard_size: str = "1GB"  # largest file of the folder
+
+
+def _rope(kind: str, **parameters: Any) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": 10000.0, **parameters}}
+
+
+_GEMMA3_ROPE = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+}
+_LONGROPE = {
+    "factor": 16.0,
+    "original_max_position_embeddings": 16,
+    "short_factor": [1.0 + 0.1 * i for i in range(8)],
+    "long_factor": [1.0 + 1.5 * i for i in range(8)],
+}
+_LLAMA3 = {
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+_OLMO3_ROPE = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
+    "full_attention": {
+        "rope_type": "yarn",
+        "rope_theta": 5e5,
+        "factor": 8.0,
+        "original_max_position_embeddings": 32,
+    },
+}
+_PHI3_LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "partial_rotary_factor": 0.75,
+    "short_factor": [1.0 + 0.1 * i for i in range(6)],
+    "long_factor": [1.0 + 1.5 * i for i in range(6)],
+}
+_YARN = {"factor": 8.0, "original_max_position_embeddings": 32}
+
+_DEEPSEEK_YARN = {
+    "factor": 8.0,
+    "original_max_position_embeddings": 32,
+    "mscale": 0.7,
+    "mscale_all_dim": 0.7,
+}
+_LATENT = {
+    "num_hidden_layers": 3,
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 20,
+    "qk_nope_head_dim": 12,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 10,
+    "n_routed_experts": 8,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 32,
+    "first_k_dense_replace": 1,
+}
+_EXPERTS = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32}
+
+CASES: dict[str, TinyCase] = {
+    "llama": TinyCase("llama"),
+    "llama_tied_bf16_sharded": TinyCase(
+        "llama",
+        {"tie_word_embeddings": True, "num_key_value_heads": 1, "head_dim": 24},
+        torch.bfloat16,
+        "40KB",
+    ),
+    "llama_biases_f16": TinyCase(
+        "llama",
+        {"attention_bias": True, "mlp_bias": True, "num_key_value_heads": 4, "head_dim": 8},
+        torch.float16,
+    ),
+    "llama_rope_linear": TinyCase("llama", _rope("linear", factor=4.0)),
+    "llama_rope_dynamic": TinyCase(
+        "llama", {"max_position_embeddings": 24, **_rope("dynamic", factor=2.0)}
+    ),
+    "llama_rope_yarn": TinyCase("llama", _rope("yarn", **_YARN)),
+    "llama_rope_llama3": TinyCase("llama", _rope("llama3", **_LLAMA3)),
+    "llama_rope_longrope": TinyCase("llama", _rope("longrope", **_LONGROPE)),
+    "mistral": TinyCase("mistral", {"sliding_window": None, "head_dim": 32}, torch.bfloat16),
+    "ministral": TinyCase(
+        "ministral",
+        {
+            "head_dim": 32,
+            "sliding_window": 9,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+    ),
+    "mistral_window": TinyCase("mistral", {"sliding_window": 9}),
+    "qwen2": TinyCase("qwen2", {"tie_word_embeddings": True}, torch.bfloat16),
+    "qwen2_window": TinyCase(
+        "qwen2",
+        {"use_sliding_window": True, "sliding_window": 12, "max_window_layers": 1},
+    ),
+    "qwen3": TinyCase("qwen3", {"head_dim": 32}, torch.float16),
+    "gemma3": TinyCase(
+        "gemma3",
+        {
+            "num_hidden_layers": 7,
+            "head_dim": 32,
+            "num_key_value_heads": 1,
+            "query_pre_attn_scalar": 32,
+            "sliding_window": 9,
+            "rope_parameters": _GEMMA3_ROPE,
+        },
+        torch.bfloat16,
+    ),
+    "gemma3_soft_cap": TinyCase(
+        "gemma3",
+        {
+            "num_hidden_layers": 3,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "head_dim": 16,
+            "query_pre_attn_scalar": 24,
+            "sliding_window": 17,
+            "final_logit_softcapping": 6.0,
+        },
+    ),
+    "gemma3_with_images": TinyCase(
+        "gemma3_with_images",
+        {"num_hidden_layers": 2, "head_dim": 16, "sliding_window_pattern": 2, "sliding_window": 9},
+    ),
+    "arcee": TinyCase("arcee"),
+    "bloom": TinyCase("bloom", dtype=torch.float16),
+    "bloom_odd_heads": TinyCase("bloom", {"n_head": 6, "hidden_size": 96}),
+    "cohere": TinyCase("cohere", {"logit_scale": 0.25}),
+    "cohere2": TinyCase(
+        "cohere2", {"num_hidden_layers": 4, "sliding_window": 9, "logit_scale": 0.5}, torch.float16
+    ),
+    "ernie4_5": TinyCase("ernie4_5", {"head_dim": 16, "use_bias": True}, torch.bfloat16),
+    "falcon": TinyCase("falcon", {"ffn_hidden_size": 128}, torch.bfloat16),
+    "falcon_alibi": TinyCase(
+        "falcon",
+        {
+            "alibi": True,
+            "multi_query": False,
+            "parallel_attn": False,
+            "num_kv_heads": 4,
+            "bias": True,
+            "attn_implementation": "sdpa",  # transformers' eager one adds distances twice
+        },
+    ),
+    "falcon_grouped": TinyCase("falcon", {"new_decoder_architecture": True, "bias": True}),
+    "falcon_grouped_one_norm": TinyCase(
+        "falcon", {"new_decoder_architecture": True, "num_ln_in_parallel_attn": 1}
+    ),
+    "falcon_sequential": TinyCase(
+        "falcon", {"multi_query": False, "parallel_attn": False, "num_kv_heads": 4}
+    ),
+    "gemma": TinyCase("gemma", {"head_dim": 24}, torch.bfloat16),
+    "gemma2": TinyCase(
+        "gemma2",
+        {
+            "num_hidden_layers": 4,
+            "head_dim": 32,
+            "query_pre_attn_scalar": 32,
+            "sliding_window": 9,
+            "attn_logit_softcapping": 5.0,
+            "final_logit_softcapping": 8.0,
+        },
+        torch.bfloat16,
+    ),
+    "gemma2_wide_query": TinyCase(
+        "gemma2", {"head_dim": 16, "query_pre_attn_scalar": 64, "attn_logit_softcapping": None}
+    ),
+    "glm": TinyCase("glm", {"head_dim": 16}),
+    "glm4": TinyCase("glm4", {"head_dim": 32}, torch.bfloat16),
+    "gpt2": TinyCase("gpt2", dtype=torch.float16),
+    "gpt2_unscaled": TinyCase("gpt2", {"scale_attn_weights": False, "n_inner": None}),
+    "gpt_bigcode": TinyCase("gpt_bigcode", dtype=torch.bfloat16),
+    "gpt_bigcode_heads": TinyCase("gpt_bigcode", {"multi_query": False}),
+    "gpt_neox": TinyCase("gpt_neox", dtype=torch.float16),
+    "gpt_neox_sequential": TinyCase(
+        "gpt_neox", {"use_parallel_residual": False, "attention_bias": False}
+    ),
+    "granite": TinyCase(
+        "granite",
+        {
+            "embedding_multiplier": 3.0,
+            "attention_multiplier": 0.2,
+            "residual_multiplier": 0.3,
+            "logits_scaling": 2.0,
+            "attention_bias": True,
+        },
+        torch.bfloat16,
+    ),
+    "helium": TinyCase("helium", {"head_dim": 16}, torch.bfloat16),
+    "nemotron": TinyCase("nemotron", dtype=torch.bfloat16),
+    "olmo": TinyCase("olmo", dtype=torch.float16),
+    "olmo2": TinyCase("olmo2", dtype=torch.bfloat16),
+    "olmo3": TinyCase(
+        "olmo3",
+        {"num_hidden_layers": 4, "sliding_window": 9, "rope_parameters": _OLMO3_ROPE},
+    ),
+    "opt": TinyCase("opt", dtype=torch.float16),
+    "opt_plain": TinyCase("opt", {"enable_bias": False, "layer_norm_elementwise_affine": False}),
+    "phi": TinyCase("phi", dtype=torch.float16),
+    "phi3": TinyCase("phi3", {"sliding_window": 11}, torch.bfloat16),
+    "phi3_longrope": TinyCase(
+        "phi3",
+        {
+            "num_key_value_heads": 4,
+            "partial_rotary_factor": 0.75,
+            "original_max_position_embeddings": 16,
+            "rope_parameters": _PHI3_LONGROPE,
+        },
+    ),
+    "seed_oss": TinyCase("seed_oss", {"head_dim": 24, "attention_out_bias": True}),
+    "smollm3": TinyCase("smollm3", {"num_hidden_layers": 5}, torch.bfloat16),
+    "smollm3_window": TinyCase(
+        "smollm3", {"no_rope_layers": [0, 1], "use_sliding_window": True, "sliding_window": 9}
+    ),
+    "stablelm": TinyCase("stablelm", {"use_qkv_bias": True}, torch.float16),
+    "stablelm_parallel": TinyCase("stablelm", {"use_parallel_residual": True}),
+    "starcoder2": TinyCase("starcoder2", {"sliding_window": 9}, torch.bfloat16),
+    "starcoder2_full": TinyCase("starcoder2", {"use_bias": False}, torch.bfloat16),
+    "deepseek_v2": TinyCase(
+        "deepseek_v2", _LATENT | {"q_lora_rank": None, "topk_method": "greedy"}, torch.bfloat16
+    ),
+    "deepseek_v2_groups": TinyCase(
+        "deepseek_v2",
+        _LATENT
+        | {
+            "q_lora_rank": 24,
+            "topk_method": "group_limited_greedy",
+            "n_group": 4,
+            "topk_group": 2,
+            "routed_scaling_factor": 2.0,
+        },
+    ),
+    "deepseek_v3": TinyCase(
+        "deepseek_v3",
+        _LATENT
+        | {"q_lora_rank": 24, "n_group": 4, "topk_group": 2, **_rope("yarn", **_DEEPSEEK_YARN)},
+        torch.bfloat16,
+    ),
+    "llama4": TinyCase(
+        "llama4",
+        {
+            "num_hidden_layers": 5,
+            "head_dim": 32,
+            "intermediate_size": 48,
+            "intermediate_size_mlp": 96,
+            "interleave_moe_layer_step": 2,
+            "num_local_experts": 6,
+            "attention_chunk_size": 16,
+            "floor_scale": 8,
+        },
+        torch.bfloat16,
+    ),
+    # Lengths that llama.cpp has in its code.
+    "llama4_long": TinyCase(
+        "llama4",
+        {
+            "num_hidden_layers": 4,
+            "head_dim": 32,
+            "intermediate_size": 32,
+            "intermediate_size_mlp": 96,
+            "interleave_moe_layer_step": 2,
+            "num_local_experts": 6,
+        },
+    ),
+    "mpt": TinyCase("mpt", dtype=torch.bfloat16),
+    "mixtral": TinyCase("mixtral", {"num_local_experts": 5}, torch.bfloat16),
+    "mixtral_window": TinyCase("mixtral", {"sliding_window": 9, "num_experts_per_tok": 3}),
+    "qwen2_moe": TinyCase("qwen2_moe", _EXPERTS | {"shared_expert_intermediate_size": 40}),
+    "qwen2_moe_mixed": TinyCase(
+        "qwen2_moe",
+        _EXPERTS
+        | {
+            "shared_expert_intermediate_size": 64,
+            "num_hidden_layers": 4,
+            "decoder_sparse_step": 2,
+            "mlp_only_layers": [1],
+            "norm_topk_prob": True,
+        },
+        torch.bfloat16,
+    ),
+    "qwen3_moe": TinyCase(
+        "qwen3_moe", _EXPERTS | {"head_dim": 32, "norm_topk_prob": True}, torch.bfloat16
+    ),
+    "olmoe": TinyCase("olmoe", {"num_experts": 8, "num_experts_per_tok": 3}, torch.float16),
+    "granitemoe": TinyCase(
+        "granitemoe", {"embedding_multiplier": 3.0, "residual_multiplier": 0.3}, torch.bfloat16
+    ),
+    "phimoe": TinyCase("phimoe", {"lm_head_bias": True, "attention_bias": True}),
+    "gpt_oss": TinyCase(
+        "gpt_oss",
+        {
+            "num_hidden_layers": 4,
+            "head_dim": 32,
+            "sliding_window": 9,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 3,
+        },
+        torch.bfloat16,
+    ),
+    "glm4_moe": TinyCase(
+        "glm4_moe",
+        {
+            "num_hidden_layers": 3,
+            "head_dim": 32,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 32,
+            "n_group": 4,
+            "topk_group": 2,
+            "routed_scaling_factor": 1.5,
+            "use_qk_norm": True,
+            "attention_bias": True,
+        },
+        torch.bfloat16,
+    ),
+    # Widths that a super-block of 256 elements divides.
+    "llama_wide": TinyCase("llama", {"hidden_size": 256, "intermediate_size": 256}),
+    "mixtral_wide": TinyCase("mixtral", {"hidden_size": 256, "intermediate_size": 256}),
+    "gemma3_wide": TinyCase(
+        "gemma3",
+        {
+            "hidden_size": 256,
+            "intermediate_size": 256,
+            "num_hidden_layers": 6,
+            "head_dim": 64,
+            "query_pre_attn_scalar": 64,
+            "sliding_window": 9,
+        },
+    ),
+}
