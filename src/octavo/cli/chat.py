@@ -16,7 +16,7 @@ def run(arguments: Sequence[str]) -> int:
     """Ask and answer until the input ends; one answer with `--quick`."""
     parser = Parser(prog="octavo chat", description="Talk to a running server.")
     add_client_flags(parser)
-    parser.add_argument("--system", help="System message.")
+    parser.add_argument("--system", "--system-prompt", help="System message.")
     parser.add_argument("-q", "--quick", metavar="TEXT", help="Ask this, print the answer, end.")
     parsed = parser.parse_args(arguments)
     client = client_of(parsed)
