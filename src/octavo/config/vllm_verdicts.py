@@ -33,7 +33,9 @@ class VllmOption:
     def default(self) -> object:
         """A value that asks for nothing, of the option's type where it has one."""
         only = self.asks_nothing[len(_IDLE[self.shape]) :]
-        return only[0] if only else False if self.shape == "switch" else None
+        if self.shape == "switch":
+            return False
+        return only[0] if only and self.shape == "value" else None
 
     def is_idle(self, value: object) -> bool:
         """Whether a value, typed or as a text, asks for nothing."""

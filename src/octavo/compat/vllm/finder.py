@@ -32,6 +32,8 @@ class VllmFinder(MetaPathFinder):
         if is_known(fullname):
             return ModuleSpec(fullname, VllmLoader(), origin="octavo.compat.vllm", is_package=True)
         parent, _, name = fullname.rpartition(".")
+        if name == "__main__" and "main" in MODULES[parent]:
+            return ModuleSpec(fullname, VllmLoader(), origin="octavo.compat.vllm")
         raise ImportError(missing(parent, name), name=fullname)
 
 
@@ -54,13 +56,11 @@ class VllmLoader(InspectLoader):
             print(notice(version()), file=sys.stderr)  # noqa: T201 - once, and part of the contract
 
     def is_package(self, fullname: str) -> bool:
-        return True
+        return fullname in MODULES
 
     def get_code(self, fullname: str) -> CodeType | None:
-        """What `python -m` runs: the `main` of the module, where it has one."""
-        home = MODULES[fullname].get("main")
-        if home is None:
-            return None
+        """What `python -m` runs: the `main` of the module, which the finder has seen."""
+        home = MODULES[fullname.removesuffix(".__main__")]["main"]
         source = f"import sys\nfrom {home} import main\nsys.exit(main())\n"
         return compile(source, f"<{fullname}>", "exec")
 

@@ -92,7 +92,7 @@ MISSING: Mapping[str, str] = {
     "vllm.plugins": "code from elsewhere is not loaded into the engine",
     "vllm.sampling_params.GuidedDecodingParams": "use StructuredOutputsParams",
     "vllm.v1.metrics": "a server has them at /metrics",
-    "vllm.v1.sample.logits_processor": "use logit_bias, allowed_token_ids or bad_words",
+    "vllm.v1.sample": "use logit_bias, allowed_token_ids or bad_words",
 }
 """What scripts import and Octavo has not -> why, or what to use."""
 
@@ -129,8 +129,8 @@ def is_known(module: str) -> bool:
 
 def notice(version: str) -> str:
     """What is printed once, when `vllm` is first imported."""
-    missing = "; ".join(f"{name}: {why}" for name, why in MISSING.items())
-    return f"octavo: import vllm is Octavo {version} here. Not there: {missing}"
+    lines = [f"octavo: import vllm is Octavo {version} here. Not there:"]
+    return "\n  ".join([*lines, *(f"{name}: {why}" for name, why in MISSING.items())])
 
 
 def missing(module: str, name: str) -> str:
