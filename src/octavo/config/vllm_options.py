@@ -115,7 +115,10 @@ ENGINE_OPTIONS: tuple[VllmOption, ...] = (
         "there is one kind of tokenizer", ("auto", "hf", "slow", "fast"), value="tokenizer_mode"
     ),
     *refused("prompts and answers are texts", switch="skip_tokenizer_init enable_prompt_embeds"),
-    *refused("give --hf-overrides a sliding_window of null", switch="disable_sliding_window"),
+    *refused(
+        "cap --max-model-len at the window, which has the same answers",
+        switch="disable_sliding_window",
+    ),
     *refused(
         "log-probabilities are those before penalties and temperature",
         ("raw_logprobs",),
@@ -261,8 +264,12 @@ REMOVED_OPTIONS: tuple[VllmOption, ...] = (
         list="long_lora_scaling_factors",
     ),
     *refused(_ADAPTERS, removed=True, switch="enable_prompt_adapter"),
-    *refused('give --hf-overrides {"rope_scaling": {...}}', removed=True, object="rope_scaling"),
-    *refused('give --hf-overrides {"rope_theta": N}', removed=True, value="rope_theta"),
+    *refused(
+        "give --hf-overrides the key of config.json: rope_parameters, or rope_scaling, rope_theta",
+        removed=True,
+        value="rope_theta",
+        object="rope_scaling",
+    ),
     *refused("use --pooler-config", removed=True, object="override_pooler_config"),
     *refused(
         "scales of keys and values are found from data; use --kv-cache-dtype int8",
