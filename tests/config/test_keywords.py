@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from octavo.config.engine import EngineConfig, ModelConfig
+from octavo.config.field import option_info
 from octavo.config.keywords import (
     FOREIGN,
     PARTS,
@@ -32,6 +33,14 @@ def test_every_typed_keyword_that_is_not_ours_is_in_the_table_of_vllms() -> None
     own = set(LLMOptions.__annotations__) - set(EngineOptions.__annotations__)
 
     assert own - FOREIGN.keys() == {"task"}
+
+
+@pytest.mark.parametrize("part", PARTS.values())
+def test_an_option_that_is_an_object_is_marked_so(part: type[Any]) -> None:
+    """Then it may be a dict in Python, given in parts on the command line, a mapping in a file."""
+    for field in fields(part):
+        info = option_info(field)
+        assert info.is_json == info.help.startswith("JSON"), field.name
 
 
 def test_options_reach_their_part() -> None:

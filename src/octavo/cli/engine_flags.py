@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from octavo.cli.vllm_flags import ENGINE_FLAGS, add_vllm_flags, explain_vllm_flags
 from octavo.config.cli_args import Parser, add_options, build, warn
 from octavo.config.config_file import read_config_file
-from octavo.config.engine import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
+from octavo.config.engine import EngineConfig
+from octavo.config.keywords import PARTS
 from octavo.config.server import ServerConfig
 from octavo.config.sources import Sources, naming_sources, sources_of
 from octavo.config.vllm_variables import READ, no_effect
@@ -41,9 +42,8 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, model_is_optional: bool
     parser.add_argument(
         _CONFIG, metavar="FILE", action=_Once, help="YAML file of flags; the command line wins."
     )
-    add_options(parser, ModelConfig, skip=("model",))
-    add_options(parser, CacheConfig)
-    add_options(parser, SchedulerConfig)
+    for part in PARTS.values():
+        add_options(parser, part, skip=("model",))
 
 
 def parse_flags(
@@ -88,10 +88,12 @@ def engine_config(parsed: argparse.Namespace) -> EngineConfig:
     """The configuration of parsed flags. Raises ConfigError."""
     model = model_of(parsed)
     more = {"model": model} if model else {}
-    parts = build(ModelConfig, parsed, **more), build(CacheConfig, parsed)
-    scheduler = build(SchedulerConfig, parsed)
+    parts = {
+        name: build(kind, parsed, **(more if name == "model" else {}))
+        for name, kind in PARTS.items()
+    }
     with naming_sources(parsed):
-        return EngineConfig(model=parts[0], cache=parts[1], scheduler=scheduler)
+        return EngineConfig(**parts)
 
 
 class _Once(argparse.Action):

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeVar
 
 from octavo.config.field import flag_name, option_info
 from octavo.config.sources import Setting, naming_sources, sources_of
-from octavo.config.texts import Shape, plain_kind, scalar_of, shape_of, value_of
+from octavo.config.texts import SHORT, Shape, plain_kind, scalar_of, shape_of, value_of
 from octavo.config.words import plain_words
 from octavo.errors import ConfigError
 
@@ -111,7 +111,7 @@ def _add_option(group: Any, field: dataclasses.Field[Any], hint: Any) -> Sequenc
     text = info.help.replace("%", "%%")
     if field.default not in (None, (), ""):
         text += f" [{field.default}]"
-    names = (flag, *ALIASES.get(field.name, ()))
+    names = (flag, *ALIASES.get(field.name, ()), *SHORT.get(field.name, ()))
     kind = plain_kind(hint)
     if kind is bool:
         group.add_argument(

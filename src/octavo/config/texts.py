@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from octavo.config.field import flag_name, option_info
@@ -17,6 +18,33 @@ from octavo.foundation.quantities import parse_count
 Shape = Literal["switch", "value", "list", "object"]
 """On or off; one text; several texts; an object of JSON."""
 
+SHORT: Mapping[str, tuple[str, ...]] = {
+    "api_server_count": ("-asc",),
+    "attention_config": ("-ac",),
+    "compilation_config": ("-cc",),
+    "data_parallel_address": ("-dpa",),
+    "data_parallel_backend": ("-dpb",),
+    "data_parallel_external_lb": ("-dpe",),
+    "data_parallel_hybrid_lb": ("-dph",),
+    "data_parallel_multi_port_external_lb": ("-dpm",),
+    "data_parallel_rank": ("-dpn",),
+    "data_parallel_rpc_port": ("-dpp",),
+    "data_parallel_size": ("-dp",),
+    "data_parallel_size_local": ("-dpl",),
+    "data_parallel_start_rank": ("-dpr",),
+    "decode_context_parallel_size": ("-dcp",),
+    "diffusion_config": ("-dc",),
+    "enable_expert_parallel": ("-ep",),
+    "nnodes": ("-n",),
+    "node_rank": ("-r",),
+    "optimization_level": ("-O",),
+    "pipeline_parallel_size": ("-pp",),
+    "prefill_context_parallel_size": ("-pcp",),
+    "quantization": ("-q",),
+    "speculative_config": ("-sc",),
+    "tensor_parallel_size": ("-tp",),
+}
+"""Short flags as vLLM has them, by option."""
 AUTO_IS_MINUS_ONE = frozenset({"max_model_len"})
 _ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 

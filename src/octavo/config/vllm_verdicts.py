@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from octavo.config.field import flag_name
-from octavo.config.texts import Shape, switch_of
+from octavo.config.texts import SHORT, Shape, switch_of
 from octavo.errors import ConfigError
 
 
@@ -91,32 +91,6 @@ def _short_text(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-_SHORT: Mapping[str, tuple[str, ...]] = {
-    "api_server_count": ("-asc",),
-    "attention_config": ("-ac",),
-    "compilation_config": ("-cc",),
-    "data_parallel_address": ("-dpa",),
-    "data_parallel_backend": ("-dpb",),
-    "data_parallel_external_lb": ("-dpe",),
-    "data_parallel_hybrid_lb": ("-dph",),
-    "data_parallel_multi_port_external_lb": ("-dpm",),
-    "data_parallel_rank": ("-dpn",),
-    "data_parallel_rpc_port": ("-dpp",),
-    "data_parallel_size": ("-dp",),
-    "data_parallel_size_local": ("-dpl",),
-    "data_parallel_start_rank": ("-dpr",),
-    "decode_context_parallel_size": ("-dcp",),
-    "diffusion_config": ("-dc",),
-    "enable_expert_parallel": ("-ep",),
-    "nnodes": ("-n",),
-    "node_rank": ("-r",),
-    "optimization_level": ("-O",),
-    "pipeline_parallel_size": ("-pp",),
-    "prefill_context_parallel_size": ("-pcp",),
-    "quantization": ("-q",),
-    "speculative_config": ("-sc",),
-    "tensor_parallel_size": ("-tp",),
-}
 _IDLE: Mapping[Shape, tuple[object, ...]] = {
     "switch": (None, False),
     "value": (None, ""),
@@ -141,7 +115,7 @@ def _rows(
                 reason=reason,
                 is_refused=is_refused,
                 asks_nothing=(*_IDLE[shape], *only),
-                short=_SHORT.get(name, ()),
+                short=SHORT.get(name, ()),
                 is_removed=more.get("removed", False),
                 is_secret=more.get("secret", False),
             )
