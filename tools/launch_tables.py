@@ -95,10 +95,7 @@ def _by_reason(rows: Iterable[VllmOption], *, says_verdict: bool = False) -> str
     """One line for each reason, with all the flags that it is true of."""
     found: dict[tuple[str, str], list[str]] = {}
     for row in rows:
-        values = [
-            str(value) for value in row.asks_nothing if value not in (None, False, "", (), {})
-        ]
-        passing = [value for value in values if value != "[]" and row.is_refused]
+        passing = [f"`{value}`" for value in row.passing]
         reason = ("refused: " if row.is_refused else "no effect: ") if says_verdict else ""
         found.setdefault((reason + row.reason, ", ".join(passing)), []).append(row.name)
     return _lines(("Flags", "Why", "Passes"), _reason_lines(found))

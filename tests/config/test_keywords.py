@@ -126,6 +126,11 @@ def test_a_refused_keyword_says_what_was_given_and_what_would_pass() -> None:
 
     told = "tensor_parallel_size=2 is not supported: there is one rank; only 1 is"
     assert str(error.value) == told
+    with pytest.raises(ConfigError) as error:
+        engine_config({"kv_transfer_config": {"kv_role": "kv_both"}})
+
+    told = 'kv_transfer_config={"kv_role": "kv_both"} is not supported: KV blocks are not sent to'
+    assert str(error.value) == f"{told} other engines"
 
 
 def test_a_secret_is_not_repeated_in_a_refusal() -> None:

@@ -114,7 +114,10 @@ ENGINE_OPTIONS: tuple[VllmOption, ...] = (
     *refused(
         "there is one kind of tokenizer", ("auto", "hf", "slow", "fast"), value="tokenizer_mode"
     ),
-    *refused("prompts and answers are texts", switch="skip_tokenizer_init enable_prompt_embeds"),
+    *refused(
+        "prompts are texts or token ids, answers are texts",
+        switch="skip_tokenizer_init enable_prompt_embeds",
+    ),
     *refused(
         "cap --max-model-len at the window, which has the same answers",
         switch="disable_sliding_window",
@@ -144,10 +147,10 @@ ENGINE_OPTIONS: tuple[VllmOption, ...] = (
         value="kv_offloading_size",
     ),
     *idle("see --swap-space and --kv-offload-dir", value="kv_offloading_backend"),
-    *refused(_WEIGHTS_IN_RAM, (0, 0.0), value="cpu_offload_gb"),
     *idle(
         _WEIGHTS_IN_RAM,
-        value="offload_backend offload_group_size offload_num_in_group offload_prefetch_step",
+        value="cpu_offload_gb offload_backend offload_group_size offload_num_in_group "
+        "offload_prefetch_step",
         list="cpu_offload_params offload_params",
     ),
     *refused(_DISTRIBUTED, object="kv_transfer_config ec_transfer_config"),

@@ -30,12 +30,22 @@ class VllmOption:
     short: tuple[str, ...] = ()
 
     @property
+    def passing(self) -> tuple[str, ...]:
+        """The values that a refused option lets pass, beside the empty ones of its shape."""
+        only = (
+            ()
+            if self.is_secret or not self.is_refused
+            else self.asks_nothing[len(_IDLE[self.shape]) :]
+        )
+        return tuple(dict.fromkeys(_short_text(value) for value in only))
+
+    @property
     def default(self) -> object:
         """A value that asks for nothing, of the option's type where it has one."""
         only = self.asks_nothing[len(_IDLE[self.shape]) :]
         if self.shape == "switch":
             return False
-        return only[0] if only and self.shape == "value" else None
+        return only[0] if only and self.is_refused and self.shape == "value" else None
 
     def is_idle(self, value: object) -> bool:
         """Whether a value, typed or as a text, asks for nothing."""
@@ -52,8 +62,7 @@ class VllmOption:
 
     def refusal(self, shown: str) -> str:
         """What is said of an option that is refused; `shown` is name and value."""
-        idle = [str(value) for value in self.asks_nothing if value not in (None, False, "")]
-        only = f"; only {' or '.join(idle)} is" if idle else ""
+        only = f"; only {' or '.join(self.passing)} is" if self.passing else ""
         return f"{shown} is not supported: {self.reason}{only}"
 
     def check(self, value: object, shown_name: str, joined: str) -> str | None:
@@ -124,7 +133,7 @@ def _rows(
 def idle(reason: str, *, removed: bool = False, **names: str) -> Iterable[VllmOption]:
     """Options without effect; their names by shape: `switch`, `value`, `list`, `object`."""
     shapes: Any = names
-    return _rows(reason, shapes, is_refused=False, only=(), removed=removed)
+    return _rows(reason, shapes, is_refused=False, only=(0, 0.0), removed=removed)
 
 
 def refused(
