@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -37,6 +38,10 @@ struct StepInput {
   std::vector<bool> samples;
   std::vector<int32_t> mask_rows;
   std::vector<TokenMask> masks;
+  // Rows that sample under logits processors, with the bits of their stages, and what runs these: it is
+  // called by the thread that called `step`, and what it throws ends its row alone.
+  std::vector<int32_t> processed_rows, processed_stages;
+  std::function<void(int32_t row, Stage stage, float* logits)> process;
 };
 
 struct RowLogprobs {
@@ -63,6 +68,7 @@ struct StepOutput {
   std::vector<RowError> errors;              // such a row has a meaningless token in `sampled`
   double seconds = 0.0;                      // from entry to return
   double swap_seconds = 0.0;                 // of them, for swaps
+  double sample_seconds = 0.0;               // of them, for sampling and logprobs
 };
 
 class Session {
@@ -76,6 +82,8 @@ class Session {
   // Not to be called by two threads at once (throws std::logic_error).
   StepOutput step(StepInput input);
 
+  int64_t vocab_size() const { return rows_.limits().vocab_size; }
+
  private:
   // What is computed from the logits of one wanted row.
   struct Wanted {
@@ -84,6 +92,7 @@ class Session {
     bool samples;         // draw the next token, or score the known one at position + 1
     bool pools;           // neither: keep what the program makes of it
     const uint8_t* mask = nullptr;
+    int32_t stages = 0;   // at which logits processors see it
     // Results.
     int32_t token_id = 0;
     bool has_logprobs = false;
@@ -98,17 +107,20 @@ class Session {
   void add_to_batch(int32_t row, int32_t num_tokens, bool samples);
   void add_fork(int32_t row, int32_t num_tokens, bool samples);
   void want(int32_t row, int32_t first_position, int32_t num_tokens, bool samples);
+  Wanted& wanted_sample(int32_t row, const char* what);
   void set_masks(const StepInput& input);
+  void set_processed(const StepInput& input);
   void want_pooled(int32_t row, int32_t first_position, int32_t num_tokens);
   void add_wanted(int32_t row, int32_t position, int32_t token, bool samples);
   StepBatch batch() const;
-  double compute(const StepInput& input);
+  void compute(const StepInput& input, StepOutput& output);
   Share own_part_of_blocks(int thread) const;
   void swap_blocks(const StepInput& input, const Share& part) const;
   void copy_blocks(const StepInput& input, const Share& part) const;
-  void judge_slice(const Share& slice);
-  void judge(Wanted& wanted, float* logits);
-  StepOutput collect();
+  void judge_slice(const StepInput& input, const Share& slice, int thread);
+  void judge(const StepInput& input, Wanted& wanted, float* logits);
+  void sample(const StepInput& input, Wanted& wanted, RowState& state, float* logits);
+  void collect(StepOutput& output);
 
   std::shared_ptr<Forward> forward_;
   std::shared_ptr<HostPool> host_;

@@ -30,6 +30,7 @@ from octavo.contracts.step import (
     TokenLogprobs,
 )
 from octavo.errors import ConfigError
+from octavo.logits_processors.rows import RowProcessors
 from octavo.models.base import CausalLM
 from octavo.models.kv_fingerprint import kv_fingerprint
 from octavo.models.kv_groups import kv_groups
@@ -111,6 +112,7 @@ class TorchRunner:
             )
         self._rows: dict[int, _Row] = {}
         self._masks: dict[int, bytes] = {}  # of the step's rows that have one
+        self._processors = RowProcessors(config, facts.vocab_size, device=device)
         self._loaded: _Loaded | None = None
         self._fingerprint = ""
         self._compute_s = 0.0
@@ -160,11 +162,12 @@ class TorchRunner:
         """See `Runner`."""
         assert self._loaded is not None, "allocate() comes before run()"
         self._update_rows(plan)
+        self._processors.begin(plan)
         swap_s = self._move_blocks(self._loaded.cache, plan)
         wanted = list(self._wanted(plan))
         start = time.perf_counter()
         logits = self._forward(self._loaded, plan, wanted)
-        self._compute_s += time.perf_counter() - start
+        forwarded = time.perf_counter()
         for row_id, num_tokens in zip(plan.rows, plan.num_tokens, strict=True):
             self._rows[row_id].num_computed += num_tokens
             self._rows[row_id].twin_row = -1
@@ -172,11 +175,15 @@ class TorchRunner:
         self._masks = dict(zip(plan.mask_rows, plan.masks, strict=True))
         for entry, scores in zip(wanted, logits, strict=True):
             self._judge(entry, scores, result)
+        self._processors.end(plan, result.sampled, result.errors)
+        end = time.perf_counter()
+        result.sample_s = end - forwarded
+        self._compute_s += end - start
         return result
 
     @property
     def compute_s(self) -> float:
-        """See `Runner`. The forward passes."""
+        """See `Runner`. The forward passes and sampling."""
         return self._compute_s
 
     @property
@@ -370,7 +377,14 @@ class TorchRunner:
     def _draw(self, wanted: _Wanted, logits: Tensor, result: StepResult) -> None:
         row = self._rows[wanted.row]
         token, chosen = row.sampler.sample(
-            self._kernels, logits.numpy().data, row.token_ids, self._masks.get(wanted.row)
+            self._kernels,
+            logits.numpy().data,
+            row.token_ids,
+            self._masks.get(wanted.row),
+            wanted.row,
+            self._processors.stages_of(wanted.row),
+            self._processors.scratch,
+            self._processors.process,
         )
         row.token_ids.append(token)
         row.sampler.append(token)
