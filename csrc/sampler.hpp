@@ -40,6 +40,15 @@ struct TokenLogprobs {
 TokenLogprobs top_logprobs(const KernelTable& kernels, const float* logits, int64_t vocab_size,
                            int32_t token, int32_t count);
 
+// Tokens of a row, in somebody's memory.
+struct TokenSpan {
+  TokenSpan(const int32_t* first, size_t count) : data(first), size(count) {}
+  TokenSpan(const std::vector<int32_t>& tokens) : data(tokens.data()), size(tokens.size()) {}  // NOLINT
+
+  const int32_t* data;
+  size_t size;
+};
+
 // The sampling state of one row: how often each token occurred, kept only where a penalty needs it.
 class RowSampler {
  public:
@@ -52,11 +61,14 @@ class RowSampler {
 
   const SamplingSpec& spec() const;
 
-  // Draw the token after `tokens`; its position is tokens.size(). `logits` [vocab_size] is scratch
+  // Whether a draw depends on the tokens that were appended, and not only on those that it is shown.
+  bool has_penalties() const;
+
+  // Draw the token after `tokens`; its position is tokens.size. `logits` [vocab_size] is scratch
   // afterwards. Fills `logprobs` when the spec asks. `mask`, unless null: the tokens that may be drawn,
   // token i is bit i % 8 of byte i / 8. Throws std::runtime_error when no finite logit is left or a logit
   // is NaN.
-  int32_t sample(const KernelTable& kernels, float* logits, const std::vector<int32_t>& tokens,
+  int32_t sample(const KernelTable& kernels, float* logits, TokenSpan tokens,
                  TokenLogprobs* logprobs, const uint8_t* mask = nullptr);
 
   // Note a token that was appended to the row.

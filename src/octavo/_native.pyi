@@ -332,7 +332,10 @@ class Session:
         samples: list[bool],
         mask_rows: list[int],
         masks: list[bytes],
+        draft_rows: list[int],
+        draft_token_ids: list[list[int]],
     ) -> tuple[
+        list[int],
         list[int],
         list[tuple[int, TokenLogprobsTuple]],
         list[tuple[int, TokenLogprobsTuple]],
@@ -343,7 +346,8 @@ class Session:
     ]:
         """Run one step without the GIL.
 
-        Returns sampled ids, logprobs by row, prompt logprobs by row, vectors by row (float32),
+        Returns sampled ids, how many drafts were accepted of each row with drafts, logprobs by row
+        (several for a row with accepted drafts), prompt logprobs by row, vectors by row (float32),
         errors by row, seconds, and those of them that swaps took.
         Raises ValueError when the plan contradicts the rows; nothing was computed then.
         """

@@ -281,7 +281,7 @@ def test_logprobs_are_there_for_rows_that_asked():
     silent = new_row(1, "b", token_ids=(6, 7), block_ids=(2,))
     result = executor.run(first_step(asked, silent))
     assert {0} == set(result.logprobs) == set(result.prompt_logprobs)
-    assert result.logprobs[0].token_ids == [7, 7, 8]
+    assert result.logprobs[0][0].token_ids == [7, 7, 8]
     assert [entry.token_ids for entry in result.prompt_logprobs[0]] == [[2], [3], [4], [5]]
 
 
@@ -389,8 +389,8 @@ def test_logprobs_come_from_the_candidates_if_there_are_any():
     executor = make_executor(candidates=lambda tokens, count: [(len(tokens), -0.5), (3, -1.0)])
     result = executor.run(first_step(new_row(num_logprobs=2)))
     assert result.sampled == [5]
-    assert result.logprobs[0].token_ids == [5, 5, 3]
-    assert result.logprobs[0].logprobs == [-0.5, -0.5, -1.0]
+    assert result.logprobs[0][0].token_ids == [5, 5, 3]
+    assert result.logprobs[0][0].logprobs == [-0.5, -0.5, -1.0]
 
 
 def test_swaps_take_the_time_that_they_are_said_to_take():

@@ -50,11 +50,15 @@ ONLY: Mapping[str, tuple[object, ...]] = {
     "pipeline_parallel_size": (1,),
     "quantization": (None, "auto", "gguf"),
     "skip_tokenizer_init": (False,),
-    "speculative_config": (None,),
     "tensor_parallel_size": (1,),
 }
 # Options that are JSON on the command line, and may be dicts in Python
-JSON_OBJECTS = ("hf_overrides", "override_generation_config", "pooler_config")
+JSON_OBJECTS = (
+    "hf_overrides",
+    "override_generation_config",
+    "pooler_config",
+    "speculative_config",
+)
 # vLLM's older `task` -> what it means
 TASKS: Mapping[str, dict[str, Any]] = {
     "auto": {},
@@ -106,6 +110,7 @@ class EngineOptions(TypedDict, total=False):
     long_prefill_token_threshold: int
     max_num_partial_prefills: int | None
     max_decode_slowdown: float
+    speculative_config: str | Mapping[str, Any] | None
     stream_interval: int
 
 
@@ -128,7 +133,6 @@ class LLMOptions(EngineOptions, total=False):
     pipeline_parallel_size: int
     quantization: str | None
     skip_tokenizer_init: bool
-    speculative_config: object
     task: str | None
     tensor_parallel_size: int
     tokenizer_mode: str

@@ -125,7 +125,7 @@ class NativeRunner:
     def run(self, plan: StepPlan) -> StepResult:
         """See `Runner`."""
         assert self._session is not None, "allocate() comes before run(), close() after it"
-        sampled, logprobs, prompt_logprobs, pooled, errors, seconds, swap_s = self._session.step(
+        found = self._session.step(
             plan.freed_rows,
             [_native_row(entry) for entry in plan.new_rows],
             plan.table_rows,
@@ -145,11 +145,16 @@ class NativeRunner:
             plan.samples,
             plan.mask_rows,
             plan.masks,
+            plan.draft_rows,
+            plan.draft_token_ids,
         )
+        sampled, accepted, logprobs, prompt_logprobs, pooled, errors, seconds, swap_s = found
         self._compute_s += seconds
-        result = StepResult(step_id=plan.step_id, sampled=sampled, swap_s=swap_s)
-        if logprobs:
-            result.logprobs = {row: TokenLogprobs(*entry) for row, entry in logprobs}
+        result = StepResult(
+            step_id=plan.step_id, sampled=sampled, accepted=accepted, swap_s=swap_s
+        )
+        for row, entry in logprobs:
+            result.logprobs.setdefault(row, []).append(TokenLogprobs(*entry))
         for row, entry in prompt_logprobs:
             result.prompt_logprobs.setdefault(row, []).append(TokenLogprobs(*entry))
         if pooled:
