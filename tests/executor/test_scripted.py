@@ -402,3 +402,50 @@ def test_swaps_take_the_time_that_they_are_said_to_take():
 def with_tables(row: NewRow, *block_ids: list[int]) -> NewRow:
     """The same row with a block table for each group."""
     return msgspec.structs.replace(row, block_ids=list(block_ids))
+
+
+def drafting(*guesses: int, **fields: Any) -> StepPlan:
+    """Row 0 decodes one token and tests guesses of the next ones."""
+    lists = {
+        "num_tokens": [1 + len(guesses)],
+        "draft_rows": [0],
+        "draft_token_ids": [list(guesses)],
+        **fields,
+    }
+    return next_step(**lists)
+
+
+def test_guesses_are_accepted_up_to_the_first_wrong_one():
+    """The row goes on behind them, and writes over what was computed of the wrong ones."""
+    executor = make_executor()
+    executor.run(first_step(new_row()))
+    result = executor.run(drafting(8, 3))
+    assert (result.sampled, result.accepted) == ([8, 0], [1])
+    plan = next_step(2, table_rows=[0], table_groups=[0], table_places=[2], table_block_ids=[2])
+    assert executor.run(plan).sampled == [0]
+    executor.run(next_step(3))
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        (drafting(8, draft_rows=[]), "drafts not parallel"),
+        (drafting(8, samples=[False]), "drafts for a row that does not sample"),
+        (drafting(), "an empty list of drafts"),
+        (drafting(8, mask_rows=[0], masks=[b"\xff"]), "a row with a mask and drafts"),
+        (drafting(8, num_tokens=[1]), "samples is True"),
+        (drafting(1, 2, 3, 4), "too few blocks"),
+    ],
+)
+def test_wrong_drafts_are_refused(plan: StepPlan, message: str):
+    executor = make_executor()
+    executor.run(first_step(new_row()))
+    with pytest.raises(PlanError, match=message):
+        executor.run(plan)
+
+
+def test_drafts_of_a_row_with_penalties_are_refused():
+    executor = make_executor()
+    executor.run(first_step(new_row(presence_penalty=1)))
+    with pytest.raises(PlanError, match="row 0 has penalties"):
+        executor.run(drafting(8))

@@ -24,6 +24,11 @@ from tests.support.builders import Rig, make_request, make_rig, solo_answer
 from tests.support.dict_tier import DictTier
 
 VOCAB_SIZE = 6  # few tokens, so that stop ids are met and answers repeat each other
+SPECULATION = (  # one that guesses often and far, and a careful one
+    '{"method": "ngram", "num_speculative_tokens": 6, "prompt_lookup_max": 3, '
+    '"prompt_lookup_min": 1}',
+    '{"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_max": 2}',
+)
 PREFILL_S, DECODE_S, BLOCK_S = 0.001, 0.01, 0.002  # what a step claims to take
 
 
@@ -106,6 +111,7 @@ engines = st.fixed_dictionaries(
         "num_host_slots": st.sampled_from([0, 3, 20]),
         "windows": st.sampled_from([(0,), (0,), (0, 6), (5,), (0, 3, 3)]),
         "max_decode_slowdown": st.sampled_from([0.0, 1.7]),
+        "speculative_config": st.sampled_from([None, *SPECULATION]),
     }
 )
 
@@ -257,6 +263,8 @@ class Histories(RuleBasedStateMachine):
         event(f"swaps: {min(counters.num_swaps, 3)}")
         event(f"copies: {counters.num_blocks_copied > 0}")
         event(f"prefix hits: {counters.prefix_hit_tokens > 0}")
+        event(f"drafts: {min(counters.num_draft_tokens, 3)}")
+        event(f"accepted drafts: {min(counters.num_accepted_tokens, 3)}")
 
     # ---- what must hold
 
