@@ -46,10 +46,23 @@ PARAMS = {
         ignore_eos=True,
     ),
 }
+FEW = [5, 9, 31]  # tokens of answers that often repeat themselves
 PLAIN = {  # without penalties, which keep a request from drafting
-    "greedy": SamplingParams(temperature=0.0, logprobs=0, max_tokens=NEW_TOKENS, ignore_eos=True),
+    "greedy": SamplingParams(
+        temperature=0.0,
+        logprobs=0,
+        allowed_token_ids=FEW,
+        max_tokens=NEW_TOKENS,
+        ignore_eos=True,
+    ),
     "sampled": SamplingParams(
-        temperature=0.7, logprobs=0, seed=7, top_p=0.9, max_tokens=NEW_TOKENS, ignore_eos=True
+        temperature=0.7,
+        seed=7,
+        top_p=0.9,
+        logprobs=0,
+        allowed_token_ids=FEW,
+        max_tokens=NEW_TOKENS,
+        ignore_eos=True,
     ),
 }
 SPECULATION = {
@@ -268,7 +281,8 @@ def test_speculation_changes_nothing(model: Model) -> None:
         for name, params in PLAIN.items():
             for prompt, answer in zip(some, expected[name], strict=True):
                 assert answers(llm, params, [prompt]) == [answer]
-        assert stats(llm).num_accepted_tokens > 20
+        assert stats(llm).num_accepted_tokens > 0
+        assert stats(llm).num_draft_tokens > stats(llm).num_accepted_tokens
     pool = 2 * plan.num_blocks_for(60 + NEW_TOKENS)
     with make(model, num_gpu_blocks_override=max(pool, plan.num_blocks_for(200)), **options) as llm:
         for name, params in PLAIN.items():
@@ -279,6 +293,7 @@ def test_speculation_changes_nothing(model: Model) -> None:
 def test_the_real_gemma_3_answers_the_same_with_speculation() -> None:
     """A text of 580 tokens that repeats itself, with a window of 512."""
     params = PLAIN["greedy"].clone()
+    params.allowed_token_ids = None
     part = [(7919 * i * i + 31 * i) % 200_000 + 100 for i in range(60)]
     prompt = [{"prompt_token_ids": [*part * 9, *part[:40]]}]
     sizes: dict[str, Any] = {"max_model_len": 768, "block_size": 16, "threads": None}

@@ -33,9 +33,15 @@ PREFILL_S, DECODE_S, BLOCK_S = 0.001, 0.01, 0.002  # what a step claims to take
 
 
 def script(request_id: str, token_ids: Sequence[int], _num_prompt_tokens: int) -> int:
-    """The next token; choices of one prompt differ, others answer equal prompts alike."""
+    """The next token; choices of one prompt differ, others answer equal prompts alike.
+
+    Half of the tokens are those of three places before, so that guesses are often right.
+    """
     choice = request_id.partition("/")[2]
-    return hash((crc32(choice.encode()), *token_ids)) % VOCAB_SIZE
+    number = hash((crc32(choice.encode()), *token_ids))
+    if number % 2 and len(token_ids) > 2:
+        return token_ids[-3]
+    return number // 2 % VOCAB_SIZE
 
 
 def candidates(token_ids: Sequence[int], count: int) -> list[tuple[int, float]]:
