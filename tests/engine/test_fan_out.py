@@ -309,6 +309,7 @@ def test_tokens_behind_a_stop_string_are_not_counted() -> None:
 
     output = rig.push(*ids)
 
-    assert output is not None and output.metrics is not None
+    assert output is not None
+    assert output.metrics is not None
     assert output.outputs[0].text == "two "
     assert output.metrics.num_generation_tokens == len(output.outputs[0].token_ids) < len(ids)

@@ -280,8 +280,9 @@ WRONG_PLANS: dict[str, tuple[dict[str, Any], str]] = {
     "guesses beyond the context": (
         drafts(
             [5, 5],
-            new_rows=[new_row(token_ids=[1] * 159, num_computed_tokens=158,
-                              block_ids=[list(range(20))])],
+            new_rows=[
+                new_row(token_ids=[1] * 159, num_computed_tokens=158, block_ids=[list(range(20))])
+            ],
             num_tokens=[3],
         ),
         "row 0: computes tokens beyond a context of 160",

@@ -72,6 +72,7 @@ def test_a_token_is_cheap_where_steps_read_weights_and_dear_where_they_are_arith
         speed.note_step(0, 1, 0.0020)
         speed.note_step(0, 32, 0.0113)
     alone, batch = speed.token_price(1), speed.token_price(32)
-    assert alone is not None and batch is not None
+    assert alone is not None
+    assert batch is not None
     assert 0.14 < alone < 0.16
     assert 0.8 < batch <= 1.0

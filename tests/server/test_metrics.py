@@ -44,7 +44,7 @@ async def test_metrics_have_vllms_names_from_the_start() -> None:
 
 
 async def test_drafts_are_counted_under_vllms_names() -> None:
-    """The text repeats itself, so all guesses are right; each place has a counter from the start."""
+    """The text repeats itself, so all guesses are right; places are counted from the start."""
     lookup = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 2}
     async with scripted_server(
         lambda *_: 7, scheduler={"speculative_config": json.dumps(lookup)}

@@ -187,7 +187,7 @@ class StepDriver:
                 tokens = [next(drawn) for _ in range(1 + num_accepted)]
                 if row not in result.errors:
                     self._requests[row].token_ids += tokens
-        assert not list(drawn) and not list(accepted)
+        assert not [*drawn, *accepted]
         return result
 
     def finish(self, row: int) -> list[int]:

@@ -52,7 +52,9 @@ def parse_speculative(text: str | None) -> LookupConfig | None:
         hint = f". Known: {known}" if "unknown field" in str(error) else ""
         raise ConfigError(f"{_FLAG}: {error}{hint}") from None
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise ConfigError(f"{_FLAG} takes JSON such as '{_EXAMPLE}', got {text!r}: {error}") from None
+        raise ConfigError(
+            f"{_FLAG} takes JSON such as '{_EXAMPLE}', got {text!r}: {error}"
+        ) from None
     _check_method(given)
     if given.num_speculative_tokens is None:
         raise ConfigError(f"{_FLAG}: num_speculative_tokens is missing; write {_EXAMPLE}")
@@ -62,9 +64,7 @@ def parse_speculative(text: str | None) -> LookupConfig | None:
         raise ConfigError(
             f"{_FLAG}: prompt_lookup_min is {shortest}, more than prompt_lookup_max, {longest}"
         )
-    return LookupConfig(
-        num_drafts=given.num_speculative_tokens, longest=longest, shortest=shortest
-    )
+    return LookupConfig(num_drafts=given.num_speculative_tokens, longest=longest, shortest=shortest)
 
 
 def _check_method(given: _Given) -> None:

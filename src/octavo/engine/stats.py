@@ -65,7 +65,9 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     num_drafts: int = 0  # rows that tested guesses of their next tokens, over all steps
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
-    num_accepted_by_place: list[int] = []  # of these the first of a row, the second, ..; if it is on
+    num_accepted_by_place: list[
+        int
+    ] = []  # of these the first of a row, the second, ..; if it is on
     is_crowded: bool = False  # the first request that waits finds no row or too few blocks
     retry_after_s: float = 1.0  # until the queue will have moved on, by measured speed
 

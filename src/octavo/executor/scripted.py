@@ -38,6 +38,7 @@ Must be a function of its arguments alone.
 Block = list[int]
 """The entries of a block or of a host slot, one for each token."""
 
+
 class PlanError(AssertionError):
     """The plan breaks the contract of `contracts/step.py`."""
 
@@ -348,7 +349,9 @@ class ScriptedExecutor:
                 self._write_entries(name, row, begin, row.num_computed, _garbage_of(plan))
         return spoiled
 
-    def _read_group(self, name: str, row: ScriptedRow, group: int, begin: int, garbage: int) -> bool:
+    def _read_group(
+        self, name: str, row: ScriptedRow, group: int, begin: int, garbage: int
+    ) -> bool:
         """Read what tokens from `begin` on see in one group. True if it is garbage of this step."""
         block_size, window = self._kv_plan.block_size, self._groups[group].window
         digests, ids = row.digest_until(row.num_computed), row.block_ids[group]

@@ -150,9 +150,7 @@ class NativeRunner:
         )
         sampled, accepted, logprobs, prompt_logprobs, pooled, errors, seconds, swap_s = found
         self._compute_s += seconds
-        result = StepResult(
-            step_id=plan.step_id, sampled=sampled, accepted=accepted, swap_s=swap_s
-        )
+        result = StepResult(step_id=plan.step_id, sampled=sampled, accepted=accepted, swap_s=swap_s)
         for row, entry in logprobs:
             result.logprobs.setdefault(row, []).append(TokenLogprobs(*entry))
         for row, entry in prompt_logprobs:
