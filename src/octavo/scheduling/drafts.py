@@ -18,10 +18,9 @@ from __future__ import annotations
 
 from octavo.config.speculative import LookupConfig
 from octavo.contracts.request import EngineRequest
-from octavo.contracts.step import SamplingSpec, StepPlan
+from octavo.contracts.step import SamplingSpec
 from octavo.kvcache.manager import KVManager
 from octavo.scheduling.budget import StepBudget
-from octavo.scheduling.counters import Counters
 from octavo.scheduling.drafting import UNKNOWN_PRICE, Drafting
 from octavo.scheduling.pacing import MeasuredSpeed
 from octavo.scheduling.plan_builder import PlanBuilder
@@ -83,19 +82,6 @@ class Drafts:
             return capacity
         builder.edit_table(request.row, edits)
         return end
-
-
-def note_tests(
-    counters: Counters, in_flight: list[Request], plan: StepPlan, accepted: list[int]
-) -> None:
-    """Count what a step found out about its drafts, and let their requests learn from it."""
-    drafted = dict(zip(plan.draft_rows, range(len(accepted)), strict=True))
-    for request, row in zip(in_flight, plan.rows, strict=True):
-        place = drafted.get(row)
-        if place is not None and request.drafting is not None:
-            num_drafts = len(plan.draft_token_ids[place])
-            counters.count_drafts(num_drafts, accepted[place])
-            request.drafting.note(num_drafts, accepted[place])
 
 
 def _counts(sampling: SamplingSpec) -> bool:

@@ -7,6 +7,7 @@ Used by: scheduling.scheduler, in its `commit`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from octavo.contracts.delta import TokenDelta
@@ -17,6 +18,10 @@ from octavo.scheduling.guide import Guide
 from octavo.scheduling.request import Request, Search, Status
 from octavo.scheduling.roster import Roster, last_delta
 from octavo.scheduling.stop import COMPLETE, FAILED, Finish, finish_of
+
+
+_Entry = tuple[Request, int, bool]
+"""A request of a step, the tokens that it computed, whether it sampled."""
 
 
 def settle_errors(
@@ -81,26 +86,22 @@ def move_on(
     has_extras = bool(logprobs or result.prompt_logprobs)
     num_deltas = len(deltas)
     searches: dict[str, Search] = {}  # those of which a beam has sampled
-    accepted = dict(zip(plan.draft_rows, result.accepted, strict=True))
-    entries = zip(in_flight, plan.rows, plan.num_tokens, plan.samples, strict=True)
-    for request, row, num_tokens, samples in entries:
+    entries: Iterable[_Entry] = zip(in_flight, plan.num_tokens, plan.samples, strict=True)
+    if plan.draft_rows:
+        entries, sampled = _take_runs(roster, in_flight, plan, result, deltas)
+    for request, num_tokens, samples in entries:
         token_id = next(sampled) if samples else -1
-        if row in accepted:
-            token_ids = [token_id, *islice(sampled, accepted[row])]
-            if request.status is running:
-                deltas.append(_take_run(roster, request, token_ids, logprobs.get(row)))
-            continue
         if request.status is not running:
             continue
         prompt_logprobs = None
         if has_extras:
-            prompt_logprobs = _unsent(request, result.prompt_logprobs.get(row))
+            prompt_logprobs = _unsent(request, result.prompt_logprobs.get(request.row))
         request.num_computed_tokens += num_tokens
         if not samples:
             deltas += _chunk_deltas(roster, request, prompt_logprobs, result.pooled)
             continue
         if request.member_of is not None:
-            note(request.member_of, request, logprobs[row][0])
+            note(request.member_of, request, logprobs[request.row][0])
             searches[request.id] = request.member_of
             continue
         request.token_ids.append(token_id)
@@ -111,7 +112,8 @@ def move_on(
             delta.is_complete = finish == COMPLETE
         deltas.append(delta)
         if has_extras:
-            delta.logprobs, delta.prompt_logprobs = logprobs.get(row), prompt_logprobs
+            delta.logprobs = logprobs.get(request.row)
+            delta.prompt_logprobs = prompt_logprobs
         if finish is not None:
             _end(roster, request, finish, delta)
     roster.counters.num_generation_tokens += sum(
@@ -121,6 +123,32 @@ def move_on(
         end = advance(search, roster)
         if end is not None:
             deltas.append(end)
+
+
+def _take_runs(
+    roster: Roster,
+    in_flight: list[Request],
+    plan: StepPlan,
+    result: StepResult,
+    deltas: list[TokenDelta],
+) -> tuple[list[_Entry], Iterator[int]]:
+    """Move on those with drafts, which learn from it; the others, and what these sampled."""
+    accepted = dict(zip(plan.draft_rows, result.accepted, strict=True))
+    sampled, others, their_tokens = iter(result.sampled), list[_Entry](), list[int]()
+    rows = zip(in_flight, plan.rows, plan.num_tokens, plan.samples, strict=True)
+    for request, row, num_tokens, samples in rows:
+        num_accepted = accepted.get(row)
+        if num_accepted is None:
+            others.append((request, num_tokens, samples))
+            their_tokens += islice(sampled, int(samples))
+            continue
+        token_ids = list(islice(sampled, 1 + num_accepted))
+        assert request.drafting is not None, f"{request} never drafts"
+        request.drafting.note(num_tokens - 1, num_accepted)
+        roster.counters.count_drafts(num_tokens - 1, num_accepted)
+        if request.status is Status.RUNNING:
+            deltas.append(_take_run(roster, request, token_ids, result.logprobs.get(row)))
+    return others, iter(their_tokens)
 
 
 def _take_run(

@@ -37,7 +37,7 @@ from octavo.scheduling.beams import BeamGrowth, open_search, reason_against_sear
 from octavo.scheduling.budget import StepBudget
 from octavo.scheduling.chunks import may_start_one, open_budget
 from octavo.scheduling.deadlines import Deadlines
-from octavo.scheduling.drafts import Drafts, note_tests
+from octavo.scheduling.drafts import Drafts
 from octavo.scheduling.fair import Shares
 from octavo.scheduling.forecast import Forecast, Load
 from octavo.scheduling.guide import Guide
@@ -177,8 +177,6 @@ class Scheduler:
         if result.errors:
             deltas += settle_errors(self.roster, self.in_flight, plan, result.errors)
         self.kv.commit()
-        if plan.draft_rows:
-            note_tests(self.counters, self.in_flight, plan, result.accepted)
         move_on(self.roster, self.in_flight, plan, result, deltas)
         self.in_flight = []
         self.roster.release_aborted()
@@ -208,7 +206,8 @@ class Scheduler:
         # A single token that does not sample is a chunk of a prompt.
         grants = zip(plan.num_tokens, plan.samples, strict=True)
         num_decode_rows = sum([num == 1 and samples for num, samples in grants])
-        num_decode_rows += sum([1 + len(token_ids) for token_ids in plan.draft_token_ids])
+        if plan.draft_rows:
+            num_decode_rows += sum([1 + len(token_ids) for token_ids in plan.draft_token_ids])
         self.speed.note_step(
             plan.total_tokens - num_decode_rows,
             num_decode_rows,
