@@ -64,6 +64,16 @@ def test_tokens_that_come_later_are_found_too() -> None:
     assert index.following(token_ids, 2) == [8, 1]
 
 
+def test_a_long_prompt_is_taken_in_over_several_steps() -> None:
+    """So that no step waits for all of it; until then there are no guesses."""
+    index, token_ids = NgramIndex(2, 2), array("i", range(5000))
+    token_ids.extend([7, 8])
+    found = [index.following(token_ids, 1) for _ in range(3)]
+    assert found == [[], [], [9]]
+    token_ids.extend([4997, 4998])
+    assert index.following(token_ids, 1) == [4999]
+
+
 @given(
     steps=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4), min_size=1, max_size=5),
     count=st.integers(1, 5),

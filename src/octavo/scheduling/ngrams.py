@@ -4,7 +4,7 @@ Owns: an index of the runs of tokens in one sequence, the choice among several e
 Does not know: whether a guess is worth its price, what becomes of it.
 Used by: scheduling.drafts.
 
-The price is bounded: each token is entered once, and a lookup compares the end with at most
+The price is bounded: each token is entered once, at most `_MOST_ENTERED` at a time, and a lookup compares the end with at most
 `_MOST_PLACES` earlier places, each over at most `longest` tokens. Prompt lookup is from Saxena,
 "Prompt Lookup Decoding", 2023; chains of earlier places are those of LZ77 compressors.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 from array import array
 
 _MOST_PLACES = 8
+_MOST_ENTERED = 2048  # some milliseconds; the index of a long prompt grows over several steps
 
 
 class NgramIndex:
@@ -37,7 +38,8 @@ class NgramIndex:
         The place with the longest common end is best, of equal ones the latest. Tokens beyond the
         end repeat what is between the place and the end. `token_ids` has grown since the last call.
         """
-        self._enter(token_ids)
+        if not self._enter(token_ids):
+            return []
         place = self._best_place(token_ids)
         if place < 0:
             return []
@@ -46,15 +48,17 @@ class NgramIndex:
             found += found[: count - len(found)]
         return found
 
-    def _enter(self, token_ids: array[int]) -> None:
-        """Take in the runs that end with new tokens."""
+    def _enter(self, token_ids: array[int]) -> bool:
+        """Take in the runs that end with new tokens, or the first of them. Whether that is all."""
         last, before = self._last, self._before
         first = len(before)
-        shifted = [token_ids[first + place :] for place in range(self._shortest)]
+        end = min(len(token_ids), first + self._shortest - 1 + _MOST_ENTERED)
+        shifted = [token_ids[first + place : end] for place in range(self._shortest)]
         for begin, run in enumerate(zip(*shifted, strict=False), first):
             key = hash(run)
             before.append(last.get(key, -1))
             last[key] = begin
+        return end == len(token_ids)
 
     def _best_place(self, token_ids: array[int]) -> int:
         """The index behind the best earlier place; -1 if there is none."""
