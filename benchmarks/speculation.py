@@ -4,8 +4,9 @@
 
 Two engines on the same model, one with speculation and one without, answer the same prompts in
 turns, one request or several at a time: a *copy* asks for a text again, greedily, so that answers
-repeat their input; a *chat* asks for a story at temperature 1, which repeats little. Prefix caching is off and end tokens are ignored, so both compute
-the same tokens; answers are compared, and a difference ends the command.
+repeat their input; a *chat* asks for a story at temperature 1, which repeats little. Prefix caching
+is off and end tokens are ignored, so both compute the same tokens; answers are compared, and a
+difference ends the command.
 
 Besides tokens per second it gives seconds of processor time for each token, which tell more than
 wall time on a machine that others use too; with `--threads 1` no thread waits for another.

@@ -4,9 +4,10 @@ Owns: an index of the runs of tokens in one sequence, the choice among several e
 Does not know: whether a guess is worth its price, what becomes of it.
 Used by: scheduling.drafts.
 
-The price is bounded: each token is entered once, at most `_MOST_ENTERED` at a time, and a lookup compares the end with at most
-`_MOST_PLACES` earlier places, each over at most `longest` tokens. Prompt lookup is from Saxena,
-"Prompt Lookup Decoding", 2023; chains of earlier places are those of LZ77 compressors.
+The price is bounded: each token is entered once, at most `_MOST_ENTERED` at a time, and a lookup
+compares the end with at most `_MOST_PLACES` earlier places, each over at most `longest` tokens.
+Prompt lookup is from Saxena, "Prompt Lookup Decoding", 2023; chains of earlier places are those of
+LZ77 compressors.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from octavo.scheduling.request import Request, Search, Status
 from octavo.scheduling.roster import Roster, last_delta
 from octavo.scheduling.stop import COMPLETE, FAILED, Finish, finish_of
 
-
 _Entry = tuple[Request, int, bool]
 """A request of a step, the tokens that it computed, whether it sampled."""
 
