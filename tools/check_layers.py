@@ -55,6 +55,8 @@ ALLOWED: dict[str, set[str]] = {
     "llm": TEXT | {"engine", "inputs", "llm_pooling"},
     "server": TEXT | {"engine"},
     "cli": TEXT | {"engine", "llm", "server", "weights", "runner", "_native"},
+    "entrypoints": {"cli"},
+    "compat": TEXT | {"engine", "llm", "cli", "entrypoints"},
     "__main__": {"cli"},
     "__init__": TEXT | {"engine", "llm"},  # names only, resolved on first use
 }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 
 import pytest
 
-from octavo.cli.vllm_flags import add_vllm_flags, explain_vllm_flags
-from octavo.config.cli_args import add_options, build
+from octavo.cli.engine_flags import add_engine_flags, parse_flags
+from octavo.cli.engine_flags import engine_config as parsed_config
+from octavo.config.cli_args import Parser
 from octavo.config.engine import SchedulerConfig
 from octavo.config.keywords import engine_config
 from octavo.config.speculative import LookupConfig, parse_speculative
@@ -81,23 +81,25 @@ def test_python_takes_an_object_or_its_text() -> None:
 
 
 def parsed(*flags: str) -> SchedulerConfig:
-    parser = argparse.ArgumentParser()
-    add_options(parser, SchedulerConfig)
-    add_vllm_flags(parser)
-    arguments = parser.parse_args(flags)
-    explain_vllm_flags(arguments)
-    return build(SchedulerConfig, arguments)
+    parser = Parser(prog="octavo serve")
+    add_engine_flags(parser)
+    return parsed_config(parse_flags(parser, flags)).scheduler
 
 
 def test_vllms_short_flags_make_up_the_option() -> None:
     config = parsed("--spec-method", "ngram", "--spec-tokens", "3")
+    keywords = engine_config({"spec_method": "ngram", "spec_tokens": 3}).scheduler
+    dotted = parsed("-sc.method", "ngram", "--speculative-config.num_speculative_tokens", "3")
     expected = LookupConfig(num_drafts=3, longest=5, shortest=5)
-    assert parse_speculative(config.speculative_config) == expected
+    for one in (config, keywords, dotted):
+        assert parse_speculative(one.speculative_config) == expected
 
 
 def test_the_short_flags_do_not_go_with_the_option_itself() -> None:
     option = '{"method": "ngram", "num_speculative_tokens": 3}'
     with pytest.raises(ConfigError, match="--spec-tokens: say it in --speculative-config"):
         parsed("--speculative-config", option, "--spec-tokens", "4")
+    with pytest.raises(ConfigError, match="spec_tokens: say it in speculative_config"):
+        engine_config({"speculative_config": option, "spec_tokens": 4})
     with pytest.raises(ConfigError, match="uses no draft model"):
         parsed("--spec-method", "ngram", "--spec-tokens", "3", "--spec-model", "some/draft")

@@ -20,6 +20,7 @@ KV_DTYPES = (
     *("int8_per_token_head", "int4_per_token_head"),  # vLLM's names of int8 and int4
 )
 WEIGHT_DTYPES = ("auto", "float32", "bfloat16", "float16")
+DTYPE_NAMES = {"half": "float16", "float": "float32"}  # further names of them, as in vLLM
 POLICIES = ("fcfs", "priority", "fair")
 PREEMPTION_MODES = ("recompute", "swap", "auto")
 BACKENDS = ("native", "torch")
@@ -59,6 +60,7 @@ class ModelConfig:
         None,
         'JSON of defaults that replace those of generation_config.json, such as {"temperature": '
         "0.5}; the others, and the end tokens, stay.",
+        is_json=True,
     )
     max_logprobs: int = option(20, "Most logprobs per position; -1 for no cap.", at_least=-1)
     runner: str = option(
@@ -76,9 +78,12 @@ class ModelConfig:
         None,
         'JSON as in vLLM: how vectors are made, such as {"pooling_type": "MEAN", "use_activation": '
         "false}.",
+        is_json=True,
     )
     hf_overrides: str | None = option(
-        None, 'JSON of keys that replace those of config.json, such as {"is_matryoshka": true}.'
+        None,
+        'JSON of keys that replace those of config.json, such as {"is_matryoshka": true}.',
+        is_json=True,
     )
     backend: str = option("native", "Where the model runs.", choices=BACKENDS)
     threads: int | None = option(
@@ -86,6 +91,7 @@ class ModelConfig:
     )
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", DTYPE_NAMES.get(self.dtype, self.dtype))
         check_options(self)
         generation_override(self.override_generation_config)
 
@@ -133,6 +139,7 @@ class CacheConfig:
         "JSON as in vLLM: where to publish changes of the prefix cache, such as "
         '{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5557"}. That '
         "endpoint, the default, shows token ids of prompts to every machine that can connect.",
+        is_json=True,
     )
 
     def __post_init__(self) -> None:
@@ -192,6 +199,7 @@ class SchedulerConfig:
         "JSON as in vLLM: guess the next tokens from what followed the last ones before, and check "
         'the guesses in one step, such as {"method": "ngram", "num_speculative_tokens": 4, '
         '"prompt_lookup_max": 4, "prompt_lookup_min": 2}. Answers do not change.',
+        is_json=True,
     )
 
     stream_interval: int = option(

@@ -5,6 +5,8 @@ Owns names, ranges and defaults. Does not know how drafts are found or checked.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
@@ -16,6 +18,13 @@ _EXAMPLE = '{"method": "ngram", "num_speculative_tokens": 4}'
 _METHOD = "ngram"
 _OLD_NAMES = ("ngram", "[ngram]")  # vLLM's names of the method in the place of a draft model
 _DEFAULT_LOOKUP = 5  # tokens, as in vLLM
+
+SHORT_FORMS: Mapping[str, str] = {
+    "spec_method": "method",
+    "spec_model": "model",
+    "spec_tokens": "num_speculative_tokens",
+}
+"""vLLM's options for a part of the object alone -> the key in it."""
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=64)]
 
@@ -65,6 +74,13 @@ def parse_speculative(text: str | None) -> LookupConfig | None:
             f"{_FLAG}: prompt_lookup_min is {shortest}, more than prompt_lookup_max, {longest}"
         )
     return LookupConfig(num_drafts=given.num_speculative_tokens, longest=longest, shortest=shortest)
+
+
+def join_short_forms(given: Mapping[str, object]) -> str | None:
+    """The option's text, from values of SHORT_FORMS by name; None if all are None."""
+    parts = {key: given.get(name) for name, key in SHORT_FORMS.items()}
+    parts = {key: value for key, value in parts.items() if value is not None}
+    return json.dumps(parts) if parts else None
 
 
 def _check_method(given: _Given) -> None:
