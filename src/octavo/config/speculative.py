@@ -11,6 +11,7 @@ from typing import Annotated
 
 import msgspec
 
+from octavo.config.json_option import typed_option
 from octavo.errors import ConfigError
 
 _FLAG = "--speculative-config"
@@ -54,16 +55,7 @@ def parse_speculative(text: str | None) -> LookupConfig | None:
     """
     if text is None:
         return None
-    try:
-        given = msgspec.json.decode(text, type=_Given)
-    except msgspec.ValidationError as error:
-        known = ", ".join(_Given.__struct_fields__)
-        hint = f". Known: {known}" if "unknown field" in str(error) else ""
-        raise ConfigError(f"{_FLAG}: {error}{hint}") from None
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise ConfigError(
-            f"{_FLAG} takes JSON such as '{_EXAMPLE}', got {text!r}: {error}"
-        ) from None
+    given = typed_option(_FLAG, text, _Given, _EXAMPLE)
     _check_method(given)
     if given.num_speculative_tokens is None:
         raise ConfigError(f"{_FLAG}: num_speculative_tokens is missing; write {_EXAMPLE}")
