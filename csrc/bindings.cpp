@@ -86,7 +86,7 @@ nb::tuple to_python(const StepOutput& output) {
     pooled.append(nb::make_tuple(
         entry.row, nb::bytes(entry.values.data(), entry.values.size() * sizeof(float))));
   }
-  return nb::make_tuple(output.sampled, to_python(output.logprobs),
+  return nb::make_tuple(output.sampled, output.accepted, to_python(output.logprobs),
                         to_python(output.prompt_logprobs), pooled, errors, output.seconds,
                         output.swap_seconds, output.sample_seconds);
 }
@@ -418,8 +418,8 @@ void bind_session(nb::module_& module) {
              Ints replaced_token_ids, Ints swap_out_from, Ints swap_out_to, Ints swap_in_from,
              Ints swap_in_to, Ints copy_from, Ints copy_to, Ints rows, Ints num_tokens,
              std::vector<bool> samples, Ints mask_rows, const std::vector<nb::bytes>& mask_bytes,
-             Ints processed_rows, Ints processed_stages, const nb::object& scratch,
-             const nb::object& process) {
+             Ints draft_rows, std::vector<Ints> draft_token_ids, Ints processed_rows,
+             Ints processed_stages, const nb::object& scratch, const nb::object& process) {
             std::vector<TokenMask> masks;
             for (const nb::bytes& mask : mask_bytes) {
               masks.push_back({static_cast<const uint8_t*>(mask.data()),
@@ -443,6 +443,7 @@ void bind_session(nb::module_& module) {
                                      std::move(copy_from), std::move(copy_to), std::move(rows),
                                      std::move(num_tokens), std::move(samples),
                                      std::move(mask_rows), std::move(masks),
+                                     std::move(draft_rows), std::move(draft_token_ids),
                                      std::move(processed_rows), std::move(processed_stages),
                                      std::move(run)});
             }
@@ -451,8 +452,9 @@ void bind_session(nb::module_& module) {
           "freed_rows"_a, "new_rows"_a, "table_rows"_a, "table_groups"_a, "table_places"_a,
           "table_block_ids"_a, "replaced_rows"_a, "replaced_token_ids"_a, "swap_out_from"_a,
           "swap_out_to"_a, "swap_in_from"_a, "swap_in_to"_a, "copy_from"_a, "copy_to"_a, "rows"_a,
-          "num_tokens"_a, "samples"_a, "mask_rows"_a, "masks"_a, "processed_rows"_a,
-          "processed_stages"_a, "scratch"_a.none(), "process"_a.none());
+          "num_tokens"_a, "samples"_a, "mask_rows"_a, "masks"_a, "draft_rows"_a,
+          "draft_token_ids"_a, "processed_rows"_a, "processed_stages"_a, "scratch"_a.none(),
+          "process"_a.none());
 }
 
 }  // namespace

@@ -246,11 +246,11 @@ struct RowSampler::State {
            spec.frequency_penalty != 0.0f;
   }
 
-  bool holds_back_stop(const std::vector<int32_t>& tokens) const {
-    return static_cast<int64_t>(tokens.size()) - num_prompt < spec.min_tokens;
+  bool holds_back_stop(TokenSpan tokens) const {
+    return static_cast<int64_t>(tokens.size) - num_prompt < spec.min_tokens;
   }
 
-  bool edits_logits(const std::vector<int32_t>& tokens) const {
+  bool edits_logits(TokenSpan tokens) const {
     return !spec.allowed_token_ids.empty() || !spec.bad_words.empty() ||
            !spec.bias_token_ids.empty() || has_penalties() || holds_back_stop(tokens);
   }
@@ -270,7 +270,7 @@ struct RowSampler::State {
     }
   }
 
-  void edit(float* logits, const std::vector<int32_t>& tokens, const Processing* processing) const {
+  void edit(float* logits, TokenSpan tokens, const Processing* processing) const {
     if (!spec.allowed_token_ids.empty()) keep_allowed(logits);
     mask_bad_words(logits, tokens);
     if (holds_back_stop(tokens)) mask(logits, spec.stop_token_ids);
@@ -308,10 +308,11 @@ struct RowSampler::State {
   }
 
   // The last id of a word is masked where the ids before it are the tail of the row.
-  void mask_bad_words(float* logits, const std::vector<int32_t>& tokens) const {
+  void mask_bad_words(float* logits, TokenSpan tokens) const {
     for (const std::vector<int32_t>& word : spec.bad_words) {
-      if (word.empty() || word.size() > tokens.size() + 1 || !in_vocab(word.back())) continue;
-      if (std::equal(word.rbegin() + 1, word.rend(), tokens.rbegin())) {
+      if (word.empty() || word.size() > tokens.size + 1 || !in_vocab(word.back())) continue;
+      const int32_t* tail = tokens.data + (tokens.size - (word.size() - 1));
+      if (std::equal(word.begin(), word.end() - 1, tail)) {
         logits[word.back()] = -kInfinity;
       }
     }
@@ -352,6 +353,8 @@ RowSampler& RowSampler::operator=(RowSampler&&) noexcept = default;
 
 const SamplingSpec& RowSampler::spec() const { return state_->spec; }
 
+bool RowSampler::has_penalties() const { return state_->has_penalties(); }
+
 void RowSampler::append(int32_t token) {
   if (state_->has_penalties()) state_->note(token, true);
 }
@@ -363,11 +366,11 @@ void RowSampler::replace(int32_t token, int32_t other) {
   state_->note(other, true);
 }
 
-int32_t RowSampler::draw(const KernelTable& kernels, float* logits, const std::vector<int32_t>& tokens,
-                         float best, const uint8_t* mask, const Processing* processing) const {
+int32_t RowSampler::draw(const KernelTable& kernels, float* logits, TokenSpan tokens, float best,
+                         const uint8_t* mask, const Processing* processing) const {
   const SamplingSpec& spec = state_->spec;
   const int64_t size = state_->vocab_size;
-  const double share = uniform(spec.seed, static_cast<int64_t>(tokens.size()));
+  const double share = uniform(spec.seed, static_cast<int64_t>(tokens.size));
   if (processing == nullptr || !processing->has(Stage::AfterTemperature)) {
     return Draw(kernels, spec, logits, size, best).run(share);
   }
@@ -381,9 +384,9 @@ int32_t RowSampler::draw(const KernelTable& kernels, float* logits, const std::v
   return Draw(kernels, rest, logits, size, find_peak(logits, size).logit).run(share);
 }
 
-int32_t RowSampler::sample(const KernelTable& kernels, float* logits,
-                           const std::vector<int32_t>& tokens, TokenLogprobs* logprobs,
-                           const uint8_t* mask, const Processing* processing) {
+int32_t RowSampler::sample(const KernelTable& kernels, float* logits, TokenSpan tokens,
+                           TokenLogprobs* logprobs, const uint8_t* mask,
+                           const Processing* processing) {
   const SamplingSpec& spec = state_->spec;
   const int64_t size = state_->vocab_size;
   const bool wants_logprobs = logprobs != nullptr && spec.num_logprobs >= 0;

@@ -53,6 +53,15 @@ struct Processing {
   bool has(Stage stage) const { return (stages & static_cast<int32_t>(stage)) != 0; }
 };
 
+// Tokens of a row, in somebody's memory.
+struct TokenSpan {
+  TokenSpan(const int32_t* first, size_t count) : data(first), size(count) {}
+  TokenSpan(const std::vector<int32_t>& tokens) : data(tokens.data()), size(tokens.size()) {}  // NOLINT
+
+  const int32_t* data;
+  size_t size;
+};
+
 // The sampling state of one row: how often each token occurred, kept only where a penalty needs it.
 class RowSampler {
  public:
@@ -65,11 +74,14 @@ class RowSampler {
 
   const SamplingSpec& spec() const;
 
-  // Draw the token after `tokens`; its position is tokens.size(). `logits` [vocab_size] is scratch
+  // Whether a draw depends on the tokens that were appended, and not only on those that it is shown.
+  bool has_penalties() const;
+
+  // Draw the token after `tokens`; its position is tokens.size. `logits` [vocab_size] is scratch
   // afterwards. Fills `logprobs` when the spec asks. `mask`, unless null: the tokens that may be drawn,
   // token i is bit i % 8 of byte i / 8; no processor brings another one back. Throws std::runtime_error when
   // no finite logit is left or a logit is NaN, and what `processing` throws.
-  int32_t sample(const KernelTable& kernels, float* logits, const std::vector<int32_t>& tokens,
+  int32_t sample(const KernelTable& kernels, float* logits, TokenSpan tokens,
                  TokenLogprobs* logprobs, const uint8_t* mask = nullptr,
                  const Processing* processing = nullptr);
 
@@ -80,7 +92,7 @@ class RowSampler {
   void replace(int32_t token, int32_t other);
 
  private:
-  int32_t draw(const KernelTable& kernels, float* logits, const std::vector<int32_t>& tokens, float best,
+  int32_t draw(const KernelTable& kernels, float* logits, TokenSpan tokens, float best,
                const uint8_t* mask, const Processing* processing) const;
 
   struct State;

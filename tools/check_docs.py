@@ -31,6 +31,7 @@ def known_flags() -> set[str]:
     sys.path.insert(0, str(ROOT / "src"))
     from octavo.config import engine, server, vllm_options  # noqa: PLC0415 - the path is set up
     from octavo.config.field import flag_name  # noqa: PLC0415
+    from octavo.config.speculative import SHORT_FORMS  # noqa: PLC0415
 
     parts = engine.EngineConfig.__dataclass_fields__.values()
     configs = (*(part.default_factory for part in parts), server.ServerConfig)
@@ -40,6 +41,7 @@ def known_flags() -> set[str]:
         *(vllm_options.SERVER_OPTIONS, vllm_options.BATCH_OPTIONS),
     )
     flags.update(flag_name(row.name) for table in tables for row in table)
+    flags.update(map(flag_name, SHORT_FORMS))
     for path in (ROOT / "src" / "octavo" / "cli").rglob("*.py"):
         flags.update(re.findall(r"--[a-z][a-z0-9-]+", path.read_text(encoding="utf-8")))
     return flags

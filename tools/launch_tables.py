@@ -19,6 +19,7 @@ from octavo.compat.vllm.names import MISSING, MISSING_CALLS, MODULES  # noqa: E4
 from octavo.config.field import flag_name  # noqa: E402
 from octavo.config.keywords import PARTS  # noqa: E402
 from octavo.config.server import ServerConfig  # noqa: E402
+from octavo.config.speculative import SHORT_FORMS  # noqa: E402
 from octavo.config.vllm_options import (  # noqa: E402
     BATCH_OPTIONS,
     ENGINE_OPTIONS,
@@ -51,7 +52,7 @@ def sections() -> dict[str, str]:
     theirs, own = vllm_flags(), own_options()
     rows = (*ENGINE_OPTIONS, *SERVER_OPTIONS, *BATCH_OPTIONS)
     return {
-        "same": ", ".join(_code(name) for name in own if name in theirs) + ".",
+        "same": ", ".join(_code(name) for name in (*own, *SHORT_FORMS) if name in theirs) + ".",
         "own": ", ".join(_code(name) for name in own if name not in theirs) + ".",
         "no effect": _by_reason(row for row in rows if not row.is_refused),
         "refused": _by_reason(row for row in rows if row.is_refused),

@@ -337,11 +337,14 @@ class Session:
         samples: list[bool],
         mask_rows: list[int],
         masks: list[bytes],
+        draft_rows: list[int],
+        draft_token_ids: list[list[int]],
         processed_rows: list[int],
         processed_stages: list[int],
         scratch: Buffer | None,
         process: Callable[[int, int], str | None] | None,
     ) -> tuple[
+        list[int],
         list[int],
         list[tuple[int, TokenLogprobsTuple]],
         list[tuple[int, TokenLogprobsTuple]],
@@ -357,7 +360,8 @@ class Session:
         of the caller; None is success, a text is what went wrong with the row. Stages are bits: 1
         before penalties, 2 after temperature and min_p.
 
-        Returns sampled ids, logprobs by row, prompt logprobs by row, vectors by row (float32),
+        Returns sampled ids, how many drafts were accepted of each row with drafts, logprobs by row
+        (several for a row with accepted drafts), prompt logprobs by row, vectors by row (float32),
         errors by row, seconds, those of them that swaps took, and those that sampling took.
         Raises ValueError when the plan contradicts the rows; nothing was computed then.
         """

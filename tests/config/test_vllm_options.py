@@ -8,6 +8,7 @@ import pytest
 
 from octavo.config.keywords import FOREIGN, PARTS
 from octavo.config.server import ServerConfig
+from octavo.config.speculative import SHORT_FORMS
 from octavo.config.texts import SHORT
 from octavo.config.vllm_options import (
     BATCH_OPTIONS,
@@ -25,7 +26,7 @@ ENGINE = {name for part in PARTS.values() for name in part.__dataclass_fields__}
 
 def test_every_flag_of_vllms_is_answered() -> None:
     """It is an option here, or a row of the table."""
-    answered = {*own_options(), *(row.name for row in FLAGS), "config"}
+    answered = {*own_options(), *SHORT_FORMS, *(row.name for row in FLAGS), "config"}
     assert vllm_flags() - answered == set()
     assert len(vllm_flags()) > 250
 

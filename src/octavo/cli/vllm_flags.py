@@ -13,7 +13,8 @@ from octavo.config.cli_args import Parser, warn
 from octavo.config.field import flag_name
 from octavo.config.keywords import TASKS
 from octavo.config.sources import sources_of
-from octavo.config.texts import Shape
+from octavo.config.speculative import SHORT_FORMS, join_short_forms
+from octavo.config.texts import Shape, scalar_of
 from octavo.config.vllm_options import ENGINE_OPTIONS, REMOVED_OPTIONS
 from octavo.config.vllm_verdicts import VllmOption
 from octavo.errors import ConfigError
@@ -38,13 +39,15 @@ def add_vllm_flags(
         spellings = (flag, *(name for name in option.short if name not in taken))
         _add(parser, option.name, option.shape, spellings)
         added.append(option)
-    _add(parser, _TASK, "value", (flag_name(_TASK),))
+    for name in (_TASK, *SHORT_FORMS):
+        _add(parser, name, "value", (flag_name(name),))
     return added
 
 
 def explain_vllm_flags(arguments: argparse.Namespace, options: Sequence[VllmOption]) -> None:
     """Say what has no effect; raise ConfigError for what cannot be done."""
     _take_task_apart(arguments)
+    _join_speculation(arguments)
     for option in options:
         value, where = _given(arguments, option.name)
         if value is None:
@@ -95,3 +98,17 @@ def _take_task_apart(arguments: argparse.Namespace) -> None:
     for name, value in TASKS[str(task)].items():
         if _given(arguments, name)[0] is None:
             setattr(arguments, name, value)
+
+
+def _join_speculation(arguments: argparse.Namespace) -> None:
+    """`--spec-tokens 4` is a part of --speculative-config, which must not be given beside it."""
+    given = {name: _given(arguments, name)[0] for name in SHORT_FORMS}
+    if given["spec_tokens"] is not None:
+        given["spec_tokens"] = scalar_of(str(given["spec_tokens"]), "spec_tokens", int)
+    joined = join_short_forms(given)
+    if joined is None:
+        return
+    if _given(arguments, "speculative_config")[0] is not None:
+        flags = " and ".join(flag_name(name) for name, value in given.items() if value is not None)
+        raise ConfigError(f"{flags}: say it in --speculative-config alone, which is given too")
+    arguments.speculative_config = joined

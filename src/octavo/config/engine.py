@@ -12,6 +12,7 @@ from typing import Any
 from octavo.config.field import check_options, flag_name, option
 from octavo.config.json_option import generation_override
 from octavo.config.kv_events import parse_kv_events
+from octavo.config.speculative import parse_speculative
 from octavo.errors import ConfigError
 
 ACTIVATION_DTYPES = ("auto", "float32", "int8")
@@ -198,6 +199,13 @@ class SchedulerConfig:
         "beside it, by measured speed; 0: no bound.",
         at_least=0,
     )
+    speculative_config: str | None = option(
+        None,
+        "JSON as in vLLM: guess the next tokens from what followed the last ones before, and check "
+        'the guesses in one step, such as {"method": "ngram", "num_speculative_tokens": 4, '
+        '"prompt_lookup_max": 4, "prompt_lookup_min": 2}. Answers do not change.',
+        is_json=True,
+    )
 
     stream_interval: int = option(
         1,
@@ -207,6 +215,7 @@ class SchedulerConfig:
 
     def __post_init__(self) -> None:
         check_options(self)
+        parse_speculative(self.speculative_config)
         if 0 < self.max_decode_slowdown < 1:
             raise ConfigError(
                 "--max-decode-slowdown must be 0 or at least 1: a step with prompts takes no less "

@@ -22,6 +22,7 @@ from octavo.config.engine import (
     SchedulerConfig,
 )
 from octavo.config.field import option_info
+from octavo.config.speculative import SHORT_FORMS, join_short_forms
 from octavo.config.vllm_options import ENGINE_OPTIONS, KEYWORD_OPTIONS, REMOVED_OPTIONS
 from octavo.config.vllm_verdicts import VllmOption
 from octavo.errors import ConfigError
@@ -91,6 +92,7 @@ class EngineOptions(TypedDict, total=False):
     long_prefill_token_threshold: int
     max_num_partial_prefills: int | None
     max_decode_slowdown: float
+    speculative_config: str | Mapping[str, Any] | None
     stream_interval: int
     otlp_traces_endpoint: str | None
     collect_detailed_traces: Sequence[str] | None
@@ -115,7 +117,6 @@ class LLMOptions(EngineOptions, total=False):
     pipeline_parallel_size: int
     quantization: str | None
     skip_tokenizer_init: bool
-    speculative_config: object
     task: str | None
     tensor_parallel_size: int
     tokenizer_mode: str
@@ -159,8 +160,14 @@ def _typed(part: type[Any], name: str, value: Any) -> Any:
 
 
 def _new_names(options: Mapping[str, Any]) -> dict[str, Any]:
-    """`task`, which vLLM has taken apart into `runner` and `convert`."""
+    """`task`, which vLLM has taken apart into `runner` and `convert`; parts of one JSON object."""
     renamed = dict(options)
+    parts = {name: renamed.pop(name) for name in SHORT_FORMS if name in renamed}
+    joined = join_short_forms(parts)
+    if joined is not None:
+        if renamed.get("speculative_config") is not None:
+            raise ConfigError(f"{', '.join(parts)}: say it in speculative_config, given too")
+        renamed["speculative_config"] = joined
     task = renamed.pop("task", None)
     if task is None:
         return renamed

@@ -15,7 +15,7 @@ _COMPILED = "nothing is compiled at start"
 _KERNELS = "the kernels are chosen for this machine at start"
 _NO_MAMBA = "no model with state-space layers is served"
 _ADAPTERS = "adapters are not supported"
-_SPECULATION = "there is no speculative decoding; it would not change an answer"
+_SPECULATION = "say it in --speculative-config; it would not change an answer"
 _LOGGED = "requests are never logged"
 _YOUR_CODE = "code from elsewhere is not loaded into the engine"
 _DISTRIBUTED = "KV blocks are not sent to other engines"
@@ -157,7 +157,7 @@ ENGINE_OPTIONS: tuple[VllmOption, ...] = (
     *idle("admission looks at the whole prompt", switch="scheduler_reserve_full_isl"),
     *idle("--max-decode-slowdown paces prompts", value="prefill_schedule_interval"),
     *idle("the scheduler runs between steps", switch="async_scheduling"),
-    # Adapters, speculation, constraints
+    # Adapters, constraints
     *refused(_ADAPTERS, switch="enable_lora"),
     *refused(_ADAPTERS, object="default_mm_loras"),
     *idle(
@@ -167,8 +167,6 @@ ENGINE_OPTIONS: tuple[VllmOption, ...] = (
         value="max_loras max_lora_rank max_cpu_loras lora_dtype",
         list="lora_target_modules",
     ),
-    *refused(_SPECULATION, object="speculative_config"),
-    *refused(_SPECULATION, value="spec_method spec_model spec_tokens"),
     *refused(
         _LLGUIDANCE + ", and requests say the rest",
         ({"backend": "auto"}, {"backend": "guidance"}),

@@ -79,6 +79,13 @@ class StepPlan(msgspec.Struct, kw_only=True):
     sample where `samples[i]`. A row samples exactly when all its known tokens are computed after
     this step; one that is pooled has its vectors then instead.
 
+    A row that samples may bring *drafts*: guesses of the tokens that follow its known ones. They
+    are computed behind these, and a token is sampled at the last known one and at each draft. The
+    first sampled token is kept in any case, each further one if the token before it is the draft
+    that it followed. So what is kept is what the row would sample without drafts, for a draw
+    depends on seed, position and logits only. What was computed of the other drafts is written
+    over later.
+
     Moves of one kind follow one another in plan order, and all entries that a move reads are those
     from before the computing. A block is `block_size` slots of every layer of a group.
     """
@@ -103,12 +110,16 @@ class StepPlan(msgspec.Struct, kw_only=True):
     copy_from: list[int] = []
     copy_to: list[int] = []
     rows: list[int] = []  # (f) rows that compute, each once; a fork after its twin
-    num_tokens: list[int] = []  # (f) at least 1; 0 for a fork in its first step
+    num_tokens: list[int] = []  # (f) at least 1, drafts included; 0 for a fork in its first step
     samples: list[bool] = []  # (f)
     # (g) rows that sample under a grammar, and the tokens that each may draw: bit `i % 8` of byte
     # `i // 8`, for at least the whole vocabulary
     mask_rows: list[int] = []
     masks: list[bytes] = []
+    # (h) rows with drafts, in the order of `rows`, and the drafts of each, at least one. Not with a
+    # mask, nor with a penalty: these depend on the tokens before, of which drafts are only guesses.
+    draft_rows: list[int] = []
+    draft_token_ids: list[list[int]] = []
 
     @property
     def total_tokens(self) -> int:
@@ -131,13 +142,17 @@ class StepResult(msgspec.Struct, kw_only=True):
     """What a step produced."""
 
     step_id: int
-    sampled: list[int]  # one token id for each True in `StepPlan.samples`, in plan order
-    logprobs: dict[int, TokenLogprobs] = {}  # row -> entry, for rows that asked
+    # One token id for each True in `StepPlan.samples`, in plan order; of a row with drafts as many
+    # more as were accepted.
+    sampled: list[int]
+    accepted: list[int] = []  # how many of its drafts, parallel to `StepPlan.draft_rows`
+    # row -> entries of its sampled tokens, for rows that asked
+    logprobs: dict[int, list[TokenLogprobs]] = {}
     # row -> entries for the prompt tokens computed in this step, from prompt token 1 on
     prompt_logprobs: dict[int, list[TokenLogprobs]] = {}
     # row -> float32 vectors [n, width], for rows that are pooled and complete with this step
     pooled: dict[int, bytes] = {}
     swap_s: float = 0.0  # seconds that this step's swaps took
     sample_s: float = 0.0  # seconds that drawing tokens and scoring took
-    # row -> what went wrong; such a row has a meaningless token in `sampled`
+    # row -> what went wrong; such a row has meaningless tokens in `sampled`
     errors: dict[int, str] = {}

@@ -282,6 +282,13 @@ class EngineCore:
 def _check_result(plan: StepPlan, result: StepResult) -> None:
     """Refuse an answer that does not belong to the plan before anything is changed by it."""
     num_wanted = sum(plan.samples)
+    if plan.draft_rows or result.accepted:
+        num_wanted += sum(result.accepted)
+    if len(result.accepted) != len(plan.draft_rows):
+        raise RuntimeError(
+            f"step {plan.step_id} has {len(plan.draft_rows)} rows with drafts, the executor tested "
+            f"those of {len(result.accepted)}"
+        )
     if result.step_id != plan.step_id or len(result.sampled) != num_wanted:
         raise RuntimeError(
             f"step {plan.step_id} wanted {num_wanted} tokens, the executor answered for step "

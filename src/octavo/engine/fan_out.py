@@ -108,7 +108,10 @@ class RequestStream:
         if len(self.core_ids) < len(self.choices):  # a search that ended without a result
             self.end(delta.finish_reason or "error", delta.stop_reason)
             return False
+        num_tokens = choice.num_tokens + len(delta.token_ids)
         ended_here = choice.push(delta)
+        if self.metrics is not None:  # what came after a stop string does not belong to the answer
+            self.metrics.num_generation_tokens -= num_tokens - choice.num_tokens
         if choice.is_finished:
             self._num_open -= 1
         if self._num_open == 0 or (

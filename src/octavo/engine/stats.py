@@ -73,6 +73,12 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     num_blocks_copied: int = 0  # written to while they were shared, or reused in part
     num_missed_deadlines: int = 0
     swap_s: float = 0.0
+    num_drafts: int = 0  # rows that tested guesses of their next tokens, over all steps
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    num_accepted_by_place: list[
+        int
+    ] = []  # of these the first of a row, the second, ..; if it is on
     is_crowded: bool = False  # the first request that waits finds no row or too few blocks
     retry_after_s: float = 1.0  # until the queue will have moved on, by measured speed
 
@@ -155,6 +161,10 @@ def take_stats(scheduler: Scheduler, times: StepTimes) -> EngineStats:
         num_blocks_copied=counters.num_blocks_copied,
         num_missed_deadlines=counters.num_missed_deadlines,
         swap_s=times.swap_s,
+        num_drafts=counters.num_drafts,
+        num_draft_tokens=counters.num_draft_tokens,
+        num_accepted_tokens=counters.num_accepted_tokens,
+        num_accepted_by_place=list(counters.num_accepted_by_place),
         is_crowded=scheduler.is_crowded,
         retry_after_s=scheduler.estimate_wait_s(),
     )

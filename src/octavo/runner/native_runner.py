@@ -149,16 +149,26 @@ class NativeRunner:
             plan.samples,
             plan.mask_rows,
             plan.masks,
+            plan.draft_rows,
+            plan.draft_token_ids,
             processed_rows,
             stages,
             processors.scratch,
             processors.process,
         )
-        sampled, logprobs, prompt_logprobs, pooled, errors, seconds, swap_s, sample_s = answer
+        sampled, accepted, logprobs, prompt_logprobs, pooled, errors, seconds, swap_s, sample_s = (
+            answer
+        )
         self._compute_s += seconds
-        result = StepResult(step_id=plan.step_id, sampled=sampled, swap_s=swap_s, sample_s=sample_s)
-        if logprobs:
-            result.logprobs = {row: TokenLogprobs(*entry) for row, entry in logprobs}
+        result = StepResult(
+            step_id=plan.step_id,
+            sampled=sampled,
+            accepted=accepted,
+            swap_s=swap_s,
+            sample_s=sample_s,
+        )
+        for row, entry in logprobs:
+            result.logprobs.setdefault(row, []).append(TokenLogprobs(*entry))
         for row, entry in prompt_logprobs:
             result.prompt_logprobs.setdefault(row, []).append(TokenLogprobs(*entry))
         if pooled:

@@ -71,6 +71,9 @@ COUNTERS = (
     ("prefix_cache_hits", "Prompt tokens found in the cache.", "prefix_hit_tokens"),
     ("external_prefix_cache_queries", "The same in the disk tier.", "external_query_tokens"),
     ("external_prefix_cache_hits", "The same in the disk tier.", "external_hit_tokens"),
+    ("spec_decode_num_drafts", "Times that a request tested drafts.", "num_drafts"),
+    ("spec_decode_num_draft_tokens", "Tokens that were drafted.", "num_draft_tokens"),
+    ("spec_decode_num_accepted_tokens", "Drafts that were right.", "num_accepted_tokens"),
 )
 # what vLLM has no name for
 OWN_COUNTERS = (
@@ -219,10 +222,22 @@ class _LiveCollector:
             count = stats.num_finished.get(reason, 0) if stats else 0  # type: ignore[call-overload]
             finished.add_metric((*self._labels.values(), reason), count)
         yield finished
+        yield self._accepted_by_place(stats)
         yield self._steps(self._namespace, STEP_SIZES, stats)
         for times in STEP_TIMES:
             yield self._steps(OWN_NAMESPACE, times, stats)
         yield self._cache_info(self.memory, self.cache)
+
+    def _accepted_by_place(self, stats: EngineStats | None) -> CounterMetricFamily:
+        """As many places as a request may draft tokens; none without speculation."""
+        family = CounterMetricFamily(
+            f"{self._namespace}:spec_decode_num_accepted_tokens_per_pos",
+            "Drafts that were right, by their place among those of a step.",
+            labels=(*self._labels, "position"),
+        )
+        for place, count in enumerate(stats.num_accepted_by_place if stats else ()):
+            family.add_metric((*self._labels.values(), str(place)), count)
+        return family
 
     def _waiting_by_reason(self, num_waiting: int, num_deferred: int) -> GaugeMetricFamily:
         family = GaugeMetricFamily(
