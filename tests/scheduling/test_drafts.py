@@ -92,7 +92,7 @@ def test_an_end_inside_the_accepted_tokens_ends_the_answer_there(place: int) -> 
 def test_no_guess_goes_beyond_the_end_of_the_answer() -> None:
     """All are right here, so each token but the last is computed once."""
     for max_tokens in range(2, 20):
-        rig, (request, answer) = spec_rig(), repeating(max_tokens=max_tokens)
+        rig, (request, _answer) = spec_rig(), repeating(max_tokens=max_tokens)
         rig.add(request)
         plans = run(rig)
         assert sum(plan.total_tokens for plan in plans) == 16 + max_tokens - 1
