@@ -22,7 +22,7 @@ double seconds_since(Clock::time_point start) {
 }
 
 // Tokens that rows may hold: those of the table, for the result may be no logits.
-int64_t vocab_size(const Program& program) {
+int64_t vocabulary_of(const Program& program) {
   const int64_t rows = program.table_rows(EmbedKey::TokenId);
   return rows > 0 ? rows : program.logits().width;
 }
@@ -33,7 +33,7 @@ Session::Session(std::shared_ptr<Forward> forward, std::shared_ptr<HostPool> hos
                  int64_t max_rows, int64_t max_len)
     : forward_(std::move(forward)),
       host_(std::move(host)),
-      rows_({max_rows, max_len, vocab_size(forward_->program()),
+      rows_({max_rows, max_len, vocabulary_of(forward_->program()),
              forward_->program().table_rows(EmbedKey::Segment), forward_->kv().num_blocks(),
              forward_->kv().block_size(), forward_->windows()}) {
   require(host_ == nullptr || host_->slot_bytes() >= forward_->kv().block_bytes(),
@@ -51,14 +51,14 @@ StepOutput Session::step(StepInput input) {
   update_rows(input);
   check_moves(input);
   make_batch(input);
-  const double swap_seconds = compute(input);
+  StepOutput output;
+  compute(input, output);
   for (size_t i = 0; i < input.rows.size(); ++i) {
     RowState& state = rows_.live(input.rows[i]);
     state.num_computed += input.num_tokens[i];
     state.twin_row = -1;
   }
-  StepOutput output = collect();
-  output.swap_seconds = swap_seconds;
+  collect(output);
   output.seconds = seconds_since(start);
   return output;
 }
@@ -139,6 +139,7 @@ void Session::make_batch(const StepInput& input) {
             row_name(entry.row) + "a fork takes part in its first step");
   }
   set_masks(input);
+  set_processed(input);
   for (const std::vector<BatchRow>& rows : group_rows_) {
     batch_rows_.insert(batch_rows_.end(), rows.begin(), rows.end());
   }
@@ -164,19 +165,37 @@ void Session::take_drafts(const StepInput& input) {
   }
 }
 
+Session::Wanted& Session::wanted_sample(int32_t row, const char* what) {
+  const auto wanted = std::find_if(wanted_.begin(), wanted_.end(), [&](const Wanted& entry) {
+    return entry.samples && entry.row == row;
+  });
+  require(wanted != wanted_.end(), row_name(row) + "has " + what + " and does not sample");
+  return *wanted;
+}
+
+void Session::set_processed(const StepInput& input) {
+  require(input.processed_rows.size() == input.processed_stages.size(),
+          "processed_rows and processed_stages must be equally long");
+  require(input.processed_rows.empty() || input.process != nullptr,
+          "processed_rows need what processes them");
+  for (size_t i = 0; i < input.processed_rows.size(); ++i) {
+    const int32_t row = input.processed_rows[i];
+    wanted_sample(row, "a logits processor").stages = input.processed_stages[i];
+    require(drafted_of_[static_cast<size_t>(row)] < 0,
+            row_name(row) + "has a logits processor and drafts");
+  }
+}
+
 void Session::set_masks(const StepInput& input) {
   require(input.mask_rows.size() == input.masks.size(),
           "mask_rows and masks must be equally long");
   for (size_t i = 0; i < input.masks.size(); ++i) {
     const int32_t row = input.mask_rows[i];
-    const auto wanted = std::find_if(wanted_.begin(), wanted_.end(), [&](const Wanted& entry) {
-      return entry.samples && entry.row == row;
-    });
-    require(wanted != wanted_.end(), row_name(row) + "has a mask and does not sample");
+    Wanted& wanted = wanted_sample(row, "a mask");
     require(drafted_of_[static_cast<size_t>(row)] < 0, row_name(row) + "has a mask and drafts");
     require(input.masks[i].num_bytes * 8 >= rows_.limits().vocab_size,
             row_name(row) + "its mask is shorter than the vocabulary");
-    wanted->mask = input.masks[i].bits;
+    wanted.mask = input.masks[i].bits;
   }
 }
 
@@ -299,24 +318,24 @@ StepBatch Session::batch() const {
   return batch;
 }
 
-// Returns the seconds that swaps took.
-double Session::compute(const StepInput& input) {
+// Fills the seconds of swaps and of sampling.
+void Session::compute(const StepInput& input, StepOutput& output) {
   const StepBatch batch = this->batch();
   const bool swaps = !input.swap_out_from.empty() || !input.swap_in_from.empty();
   const bool copies = !input.copy_from.empty();
-  if (batch.num_tokens == 0 && !swaps && !copies) return 0.0;
+  if (batch.num_tokens == 0 && !swaps && !copies) return;
 
   const int64_t num_wanted = batch.num_wanted;
   const int64_t slice_rows = forward_->program().capacity(Rows::Wanted);
   ThreadPool& threads = forward_->threads();
   const Clock::time_point start = Clock::now();
-  double swap_seconds = 0.0;
+  Clock::time_point judging_since = start;  // written by thread 0
   threads.run([&](int thread) {
     const Share part = own_part_of_blocks(thread);
     if (swaps) {
       swap_blocks(input, part);
       threads.barrier();
-      if (thread == 0) swap_seconds = seconds_since(start);
+      if (thread == 0) output.swap_seconds = seconds_since(start);
     }
     if (copies) {
       copy_blocks(input, part);
@@ -327,12 +346,14 @@ double Session::compute(const StepInput& input) {
     for (int64_t begin = 0; begin < num_wanted; begin += slice_rows) {
       const Share slice{begin, std::min(begin + slice_rows, num_wanted)};
       threads.barrier();  // the buffers of the slice before are free
+      if (thread == 0 && begin > 0) output.sample_seconds += seconds_since(judging_since);
       forward_->run_wanted(batch, slice, thread);
       threads.barrier();
-      judge_slice(slice);
+      if (thread == 0) judging_since = Clock::now();
+      judge_slice(input, slice, thread);
     }
   });
-  return swap_seconds;
+  if (num_wanted > 0) output.sample_seconds += seconds_since(judging_since);
 }
 
 // A move may read what an earlier one wrote, so every thread makes all moves in plan order, each thread
@@ -361,18 +382,40 @@ void Session::copy_blocks(const StepInput& input, const Share& part) const {
   }
 }
 
-// Rows cost very different amounts of work, so a thread takes the next one whenever it is free.
-void Session::judge_slice(const Share& slice) {
+// Rows cost very different amounts of work, so a thread takes the next one whenever it is free. Those with
+// logits processors are left to the thread that called `step`.
+void Session::judge_slice(const StepInput& input, const Share& slice, int thread) {
+  if (thread == 0 && !input.processed_rows.empty()) {
+    for (int64_t i = 0; slice.begin + i < slice.end; ++i) {
+      Wanted& wanted = wanted_[static_cast<size_t>(slice.begin + i)];
+      if (wanted.stages != 0) judge(input, wanted, forward_->logits(i));
+    }
+  }
   ThreadPool& threads = forward_->threads();
   for (int64_t i = threads.take(); slice.begin + i < slice.end; i = threads.take()) {
-    judge(wanted_[static_cast<size_t>(slice.begin + i)], forward_->logits(i));
+    Wanted& wanted = wanted_[static_cast<size_t>(slice.begin + i)];
+    if (wanted.stages == 0) judge(input, wanted, forward_->logits(i));
   }
 }
 
-// A fault here belongs to one row and must not end the step of the others.
-void Session::judge(Wanted& wanted, float* logits) {
-  RowState& state = rows_.live(wanted.row);
+void Session::sample(const StepInput& input, Wanted& wanted, RowState& state, float* logits) {
   const KernelTable& kernels = forward_->kernels();
+  wanted.has_logprobs = state.sampler.spec().num_logprobs >= 0;
+  const TokenSpan before(tokens_of(wanted.row).data(), static_cast<size_t>(wanted.position) + 1);
+  if (wanted.stages == 0) {
+    wanted.token_id = state.sampler.sample(kernels, logits, before, &wanted.logprobs, wanted.mask);
+    return;
+  }
+  const Processing processing{wanted.stages, [&](Stage stage, float* row_logits) {
+                                input.process(wanted.row, stage, row_logits);
+                              }};
+  wanted.token_id =
+      state.sampler.sample(kernels, logits, before, &wanted.logprobs, wanted.mask, &processing);
+}
+
+// A fault here belongs to one row and must not end the step of the others.
+void Session::judge(const StepInput& input, Wanted& wanted, float* logits) {
+  RowState& state = rows_.live(wanted.row);
   try {
     if (wanted.pools) {
       wanted.values.assign(logits, logits + forward_->program().logits().width);
@@ -381,18 +424,14 @@ void Session::judge(Wanted& wanted, float* logits) {
       }
       return;
     }
-    const SamplingSpec& spec = state.sampler.spec();
     if (wanted.samples) {
-      wanted.has_logprobs = spec.num_logprobs >= 0;
-      const TokenSpan before(tokens_of(wanted.row).data(), static_cast<size_t>(wanted.position) + 1);
-      wanted.token_id =
-          state.sampler.sample(kernels, logits, before, &wanted.logprobs, wanted.mask);
+      sample(input, wanted, state, logits);
       return;
     }
     wanted.has_logprobs = true;
     const int32_t next_token = state.token_ids[static_cast<size_t>(wanted.position) + 1];
-    wanted.logprobs = top_logprobs(kernels, logits, rows_.limits().vocab_size, next_token,
-                                   spec.num_prompt_logprobs);
+    wanted.logprobs = top_logprobs(forward_->kernels(), logits, rows_.limits().vocab_size, next_token,
+                                   state.sampler.spec().num_prompt_logprobs);
   } catch (const std::exception& error) {
     wanted.has_logprobs = false;
     wanted.error = error.what();
@@ -415,8 +454,7 @@ bool Session::is_kept(const Wanted& wanted, const Wanted* before) const {
   return before->error.empty() && before->token_id == tokens[static_cast<size_t>(wanted.position)];
 }
 
-StepOutput Session::collect() {
-  StepOutput output;
+void Session::collect(StepOutput& output) {
   output.accepted.assign(drafted_.size(), 0);
   const Wanted* before = nullptr;  // the token sampled last that is kept
   for (Wanted& wanted : wanted_) {
@@ -445,7 +483,6 @@ StepOutput Session::collect() {
   for (size_t i = 0; i < drafted_.size(); ++i) {
     rows_.live(drafted_[i].row).num_computed -= drafted_[i].num_drafts - output.accepted[i];
   }
-  return output;
 }
 
 }  // namespace octavo

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -39,6 +40,10 @@ struct StepInput {
   std::vector<TokenMask> masks;
   std::vector<int32_t> draft_rows;
   std::vector<std::vector<int32_t>> draft_token_ids;
+  // Rows that sample under logits processors, with the bits of their stages, and what runs these: it is
+  // called by the thread that called `step`, and what it throws ends its row alone.
+  std::vector<int32_t> processed_rows, processed_stages;
+  std::function<void(int32_t row, Stage stage, float* logits)> process;
 };
 
 struct RowLogprobs {
@@ -66,6 +71,7 @@ struct StepOutput {
   std::vector<RowError> errors;              // such a row has a meaningless token in `sampled`
   double seconds = 0.0;                      // from entry to return
   double swap_seconds = 0.0;                 // of them, for swaps
+  double sample_seconds = 0.0;               // of them, for sampling and logprobs
 };
 
 class Session {
@@ -79,6 +85,8 @@ class Session {
   // Not to be called by two threads at once (throws std::logic_error).
   StepOutput step(StepInput input);
 
+  int64_t vocab_size() const { return rows_.limits().vocab_size; }
+
  private:
   // What is computed from the logits of one wanted row.
   struct Wanted {
@@ -88,6 +96,7 @@ class Session {
     bool pools;           // neither: keep what the program makes of it
     const uint8_t* mask = nullptr;
     int32_t place = 0;    // of a row that samples several tokens: which of them
+    int32_t stages = 0;   // at which logits processors see it
     // Results.
     int32_t token_id = 0;
     bool has_logprobs = false;
@@ -111,19 +120,22 @@ class Session {
   void add_fork(int32_t row, int32_t num_tokens, bool samples);
   void want(int32_t row, int32_t first_position, int32_t num_tokens, bool samples);
   void want_drafts(const Drafted& drafted);
+  Wanted& wanted_sample(int32_t row, const char* what);
   void set_masks(const StepInput& input);
+  void set_processed(const StepInput& input);
   void want_pooled(int32_t row, int32_t first_position, int32_t num_tokens);
   void add_wanted(int32_t row, int32_t position, int32_t token, bool samples);
   StepBatch batch() const;
-  double compute(const StepInput& input);
+  void compute(const StepInput& input, StepOutput& output);
   Share own_part_of_blocks(int thread) const;
   void swap_blocks(const StepInput& input, const Share& part) const;
   void copy_blocks(const StepInput& input, const Share& part) const;
-  void judge_slice(const Share& slice);
-  void judge(Wanted& wanted, float* logits);
   const std::vector<int32_t>& tokens_of(int32_t row);
   bool is_kept(const Wanted& wanted, const Wanted* before) const;
-  StepOutput collect();
+  void judge_slice(const StepInput& input, const Share& slice, int thread);
+  void judge(const StepInput& input, Wanted& wanted, float* logits);
+  void sample(const StepInput& input, Wanted& wanted, RowState& state, float* logits);
+  void collect(StepOutput& output);
 
   std::shared_ptr<Forward> forward_;
   std::shared_ptr<HostPool> host_;

@@ -33,7 +33,8 @@ def known_flags() -> set[str]:
     from octavo.config.field import flag_name  # noqa: PLC0415
     from octavo.config.speculative import SHORT_FORMS  # noqa: PLC0415
 
-    configs = (engine.ModelConfig, engine.CacheConfig, engine.SchedulerConfig, server.ServerConfig)
+    parts = engine.EngineConfig.__dataclass_fields__.values()
+    configs = (*(part.default_factory for part in parts), server.ServerConfig)
     flags = {flag_name(name) for config in configs for name in config.__dataclass_fields__}
     tables = (
         *(vllm_options.ENGINE_OPTIONS, vllm_options.REMOVED_OPTIONS),

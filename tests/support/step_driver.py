@@ -20,6 +20,7 @@ from octavo.contracts.step import (
     StepResult,
     TokenLogprobs,
 )
+from octavo.logits_processors import AdapterLogitsProcessor
 from octavo.runner.base import Runner
 from octavo.weights.checkpoint import Checkpoint
 
@@ -41,6 +42,7 @@ class RunnerSizes:
     swap_dir: str | None = None
     activation_dtype: str = "float32"
     threads: int = 1  # tiny models are done before a second thread is awake
+    logits_processors: tuple[type[AdapterLogitsProcessor], ...] = ()
 
 
 def start_runner(make_runner: MakeRunner, checkpoint: Checkpoint, sizes: RunnerSizes) -> Runner:
@@ -51,6 +53,7 @@ def start_runner(make_runner: MakeRunner, checkpoint: Checkpoint, sizes: RunnerS
             activation_dtype=sizes.activation_dtype,
             max_model_len=sizes.max_model_len,
             threads=sizes.threads,
+            logits_processors=sizes.logits_processors,
         ),
         cache=CacheConfig(
             block_size=sizes.block_size,

@@ -19,6 +19,7 @@ COMMANDS = {
     "complete": ("octavo.cli.complete", "Let a running server continue texts."),
     "keys": ("octavo.cli.keys", "Make, list and remove the keys of a server."),
     "top": ("octavo.cli.top", "Watch the requests and KV blocks of a running server."),
+    "metrics": ("octavo.cli.metrics", "Print a dashboard or alert rules for its metrics."),
     "pull": ("octavo.cli.pull", "Fetch a model into the cache."),
     "list": ("octavo.cli.list_models", "List the models that are at hand."),
     "bench": ("octavo.cli.bench", "Measure speed on this machine."),

@@ -7,6 +7,7 @@ context, the runner its threads).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from octavo.config.field import check_options, flag_name, option
 from octavo.config.json_option import generation_override
@@ -25,6 +26,7 @@ POLICIES = ("fcfs", "priority", "fair")
 PREEMPTION_MODES = ("recompute", "swap", "auto")
 BACKENDS = ("native", "torch")
 RUNNERS = ("auto", "generate", "pooling")
+TRACE_DETAILS = ("model", "worker", "all")
 CONVERSIONS = ("auto", "none", "embed", "classify")
 
 
@@ -84,6 +86,9 @@ class ModelConfig:
         None,
         'JSON of keys that replace those of config.json, such as {"is_matryoshka": true}.',
         is_json=True,
+    )
+    logits_processors: tuple[str | type[Any], ...] = option(
+        (), "Classes that may change logits before a token is drawn, as module:Class."
     )
     backend: str = option("native", "Where the model runs.", choices=BACKENDS)
     threads: int | None = option(
@@ -219,6 +224,40 @@ class SchedulerConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ObservabilityConfig:
+    """Traces of requests."""
+
+    otlp_traces_endpoint: str | None = option(
+        None,
+        "Address of an OpenTelemetry collector that takes OTLP over HTTP, such as "
+        "http://localhost:4318/v1/traces; needs pip install 'octavo[otel]'. Default: no traces.",
+    )
+    collect_detailed_traces: tuple[str, ...] = option(
+        (),
+        "Times of steps in the traces: model for forward passes, worker for all that the runner "
+        "does, all for both.",
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        endpoint, flag = self.otlp_traces_endpoint, flag_name("otlp_traces_endpoint")
+        if endpoint is not None and not endpoint.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"{flag} must be an http or https address, such as "
+                f"http://localhost:4318/v1/traces, got {endpoint!r}; traces are sent by OTLP over "
+                "HTTP, not by gRPC"
+            )
+        details = tuple(name for text in self.collect_detailed_traces for name in text.split(","))
+        for name in details:
+            if name not in TRACE_DETAILS:
+                known = ", ".join(TRACE_DETAILS)
+                raise ConfigError(f"--collect-detailed-traces takes {known}, got {name!r}")
+        if details and endpoint is None:
+            raise ConfigError(f"--collect-detailed-traces needs {flag}: where traces are sent")
+        object.__setattr__(self, "collect_detailed_traces", details)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """The root, for those who build an engine and for runners, which need most parts.
 
@@ -228,6 +267,7 @@ class EngineConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    observability: ObservabilityConfig = field(default_factory=ObservabilityConfig)
 
     def __post_init__(self) -> None:
         if self.scheduler.preemption_mode == "swap" and not self.cache.swap_space:

@@ -9,12 +9,18 @@ from __future__ import annotations
 import difflib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from types import UnionType
-from typing import Any, Literal, TypedDict, get_args, get_type_hints
+from typing import Any, Literal, TypedDict, get_args, get_origin, get_type_hints
 
-from octavo.config.engine import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
+from octavo.config.engine import (
+    CacheConfig,
+    EngineConfig,
+    ModelConfig,
+    ObservabilityConfig,
+    SchedulerConfig,
+)
 from octavo.config.field import option_info
 from octavo.config.speculative import SHORT_FORMS, join_short_forms
 from octavo.config.vllm_options import ENGINE_OPTIONS, KEYWORD_OPTIONS, REMOVED_OPTIONS
@@ -27,6 +33,7 @@ PARTS: Mapping[str, type[Any]] = {
     "model": ModelConfig,
     "cache": CacheConfig,
     "scheduler": SchedulerConfig,
+    "observability": ObservabilityConfig,
 }
 AUTO_LENGTH = -1  # `max_model_len` as a number for "auto"
 
@@ -63,6 +70,7 @@ class EngineOptions(TypedDict, total=False):
     max_logprobs: int
     backend: str
     threads: int | None
+    logits_processors: Sequence[str | type[Any]] | None
     block_size: int
     kv_cache_dtype: str
     calculate_kv_scales: bool
@@ -86,6 +94,8 @@ class EngineOptions(TypedDict, total=False):
     max_decode_slowdown: float
     speculative_config: str | Mapping[str, Any] | None
     stream_interval: int
+    otlp_traces_endpoint: str | None
+    collect_detailed_traces: Sequence[str] | None
 
 
 class LLMOptions(EngineOptions, total=False):
@@ -138,6 +148,8 @@ def _typed(part: type[Any], name: str, value: Any) -> Any:
     if isinstance(value, Mapping) and option_info(part.__dataclass_fields__[name]).is_json:
         return _json_of(name, value)
     hint = get_type_hints(part)[name]
+    if get_origin(hint) is tuple and isinstance(value, Sequence) and not isinstance(value, str):
+        return tuple(value)
     allowed = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     if type(value) in allowed:
         return value

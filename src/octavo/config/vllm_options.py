@@ -79,9 +79,6 @@ ENGINE_OPTIONS: tuple[VllmOption, ...] = (
     *refused("there is one device", list="device_ids"),
     *refused(_YOUR_CODE, ("auto",), value="worker_cls worker_extension_cls scheduler_cls"),
     *refused(_YOUR_CODE, value="io_processor_plugin reasoning_parser_plugin"),
-    *refused(
-        "use logit_bias, allowed_token_ids or bad_words of a request", list="logits_processors"
-    ),
     # Model and files
     *refused("weights are served as the files have them", ("auto", "gguf"), value="quantization"),
     *refused("weights are served as the files have them", object="quantization_config"),
@@ -198,7 +195,6 @@ ENGINE_OPTIONS: tuple[VllmOption, ...] = (
         "enable_logging_iteration_details enable_layerwise_nvtx_tracing",
         value="kv_cache_metrics_sample show_hidden_metrics_for_version",
     ),
-    *idle("no traces are sent", value="otlp_traces_endpoint", list="collect_detailed_traces"),
     *idle("variables of vLLM are not checked", switch="fail_on_environ_validation"),
 )
 """What engines of vLLM take: flags of every command that has an engine, keywords of `LLM`."""

@@ -10,7 +10,7 @@ computed tokens, its block table. A preempted request gives up its row and comes
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -22,8 +22,9 @@ class SamplingSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Sampling of one row, resolved against the vocabulary; see `SamplingParams` for the meaning.
 
     Order of application: logprobs are captured raw; the plan's mask of the row;
-    `allowed_token_ids`, `bad_words`, `min_tokens`, `logit_bias`; penalties (repetition: prompt and
-    output; the others: output only); temperature; `min_p`, `top_k`, `top_p`; draw.
+    `allowed_token_ids`, `bad_words`, `min_tokens`, `logit_bias`; logits processors; penalties
+    (repetition: prompt and output; the others: output only); temperature; `min_p`, processors that
+    keep the best token, `top_k`, `top_p`; draw. After processors the plan's mask holds again.
 
     The draw for the token at position `p` (0-based index in the whole sequence) depends on
     `(seed, p)` and this row's logits only, never on a neighbour or on how the step was cut.
@@ -45,6 +46,9 @@ class SamplingSpec(msgspec.Struct, frozen=True, kw_only=True):
     stop_token_ids: list[int] = []  # EOS and stop ids, masked until `min_tokens` are generated
     num_logprobs: int = -1  # -1 none; 0 the chosen token only; k the k best as well
     num_prompt_logprobs: int = -1  # the same for each prompt token after the first
+    # SamplingParams of the request, what is not at its default, where the engine has logits
+    # processors that may want to work on it
+    processor_params: dict[str, Any] | None = None
 
 
 class NewRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +117,8 @@ class StepPlan(msgspec.Struct, kw_only=True):
     mask_rows: list[int] = []
     masks: list[bytes] = []
     # (h) rows with drafts, in the order of `rows`, and the drafts of each, at least one. Not with a
-    # mask, nor with a penalty: these depend on the tokens before, of which drafts are only guesses.
+    # mask, a penalty or a logits processor: these depend on the tokens before, and drafts are only
+    # guesses.
     draft_rows: list[int] = []
     draft_token_ids: list[list[int]] = []
 
@@ -149,5 +154,6 @@ class StepResult(msgspec.Struct, kw_only=True):
     # row -> float32 vectors [n, width], for rows that are pooled and complete with this step
     pooled: dict[int, bytes] = {}
     swap_s: float = 0.0  # seconds that this step's swaps took
+    sample_s: float = 0.0  # seconds that drawing tokens and scoring took
     # row -> what went wrong; such a row has meaningless tokens in `sampled`
     errors: dict[int, str] = {}

@@ -85,6 +85,10 @@ class RequestStream:
         """Whether nothing will be added any more; news may still be waiting to be taken."""
         return self._num_open == 0
 
+    def finish_reasons(self, otherwise: FinishReason) -> tuple[FinishReason, ...]:
+        """Of each choice; `otherwise` of those that still run."""
+        return tuple(choice.finish_reason or otherwise for choice in self.choices)
+
     def push(self, choice: Choice, delta: TokenDelta, now_s: float) -> bool:
         """Take in the news of one choice. True when the core must be told to end it."""
         if delta.finish_reason == "error":

@@ -76,6 +76,7 @@ class ScriptedExecutor:
         max_num_batched_tokens: int = 1 << 20,
         step_compute_s: float = 0.0,
         step_swap_s: float = 0.0,
+        step_sample_s: float = 0.0,
         candidates: Candidates | None = None,
         tier: Callable[[list[Block]], KVTier] | None = None,
         before_run: Callable[[StepPlan], None] | None = None,
@@ -83,8 +84,9 @@ class ScriptedExecutor:
         """`before_run` sees every plan; it may block, to hold the engine in a step.
 
         `step_compute_s` and `step_swap_s` are the times that a step, or one with swaps, claims to
-        take. `candidates` are the log-probabilities of rows that ask for them. `tier` makes a tier
-        that loads into and stores from the list of host slots that it is given.
+        take, `step_sample_s` that of drawing its tokens. `candidates` are the log-probabilities of
+        rows that ask for them. `tier` makes a tier that loads into and stores from the list of host
+        slots that it is given.
         """
         self._script = script
         self._kv_plan = kv_plan
@@ -93,6 +95,7 @@ class ScriptedExecutor:
         self._max_num_batched_tokens = max_num_batched_tokens
         self._step_compute_s, self._compute_s = step_compute_s, 0.0
         self._step_swap_s = step_swap_s
+        self._step_sample_s = step_sample_s
         self._candidates = candidates
         self._obeys_masks = False
         self._before_run = before_run
@@ -373,7 +376,9 @@ class ScriptedExecutor:
 
     def _sample(self, plan: StepPlan, errors: dict[int, str], spoiled: set[int]) -> StepResult:
         """One token from the script for each row that samples."""
-        result = StepResult(step_id=plan.step_id, sampled=[], errors=errors)
+        result = StepResult(
+            step_id=plan.step_id, sampled=[], errors=errors, sample_s=self._step_sample_s
+        )
         masks = dict(zip(plan.mask_rows, plan.masks, strict=True))
         for number, num_tokens, samples in zip(
             plan.rows, plan.num_tokens, plan.samples, strict=True

@@ -10,8 +10,8 @@ one for each running request and group. They never displace anybody, and no bloc
 them. What was computed of a wrong guess is written over in the next step.
 
 A request drafts once it has sampled a token and while it decodes. Not at all: answers with a form
-(a mask for each position would be needed before the step), beams, and penalties (they count tokens
-that are only guesses).
+(a mask for each position would be needed before the step), beams, penalties and logits processors
+(they see tokens that are only guesses).
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ class Drafts:
 
     def open(self, source: EngineRequest) -> Drafting | None:
         """The guesses of a new request without a form; None if it never drafts."""
-        if source.beam is not None or source.pooling is not None or _counts(source.sampling):
+        sampling = source.sampling
+        if source.beam is not None or source.pooling is not None or _counts(sampling):
+            return None
+        if sampling.processor_params is not None:
             return None
         return Drafting(self._lookup)
 

@@ -30,6 +30,7 @@ from octavo.contracts.step import (
     TokenLogprobs,
 )
 from octavo.errors import ConfigError
+from octavo.logits_processors.rows import RowProcessors
 from octavo.models.base import CausalLM
 from octavo.models.kv_fingerprint import kv_fingerprint
 from octavo.models.kv_groups import kv_groups
@@ -113,6 +114,7 @@ class TorchRunner:
         self._rows: dict[int, _Row] = {}
         self._masks: dict[int, bytes] = {}  # of the step's rows that have one
         self._drafts: dict[int, list[int]] = {}  # of the step's rows that have some
+        self._processors = RowProcessors(config, facts.vocab_size, device=device)
         self._loaded: _Loaded | None = None
         self._fingerprint = ""
         self._compute_s = 0.0
@@ -162,12 +164,13 @@ class TorchRunner:
         """See `Runner`."""
         assert self._loaded is not None, "allocate() comes before run()"
         self._update_rows(plan)
+        self._processors.begin(plan)
         swap_s = self._move_blocks(self._loaded.cache, plan)
         self._drafts = dict(zip(plan.draft_rows, plan.draft_token_ids, strict=True))
         wanted = list(self._wanted(plan))
         start = time.perf_counter()
         logits = self._forward(self._loaded, plan, wanted)
-        self._compute_s += time.perf_counter() - start
+        forwarded = time.perf_counter()
         for row_id, num_tokens in zip(plan.rows, plan.num_tokens, strict=True):
             self._rows[row_id].num_computed += num_tokens - len(self._drafts.get(row_id, ()))
             self._rows[row_id].twin_row = -1
@@ -177,11 +180,15 @@ class TorchRunner:
             self._judge(entry, scores, result)
         for row_id, accepted in zip(plan.draft_rows, result.accepted, strict=True):
             self._rows[row_id].num_computed += accepted
+        self._processors.end(plan, result)
+        end = time.perf_counter()
+        result.sample_s = end - forwarded
+        self._compute_s += end - start
         return result
 
     @property
     def compute_s(self) -> float:
-        """See `Runner`. The forward passes."""
+        """See `Runner`. The forward passes and sampling."""
         return self._compute_s
 
     @property
@@ -389,7 +396,14 @@ class TorchRunner:
     def _draw(self, wanted: _Wanted, logits: Tensor, result: StepResult) -> None:
         row = self._rows[wanted.row]
         token, chosen = row.sampler.sample(
-            self._kernels, logits.numpy().data, row.token_ids, self._masks.get(wanted.row)
+            self._kernels,
+            logits.numpy().data,
+            row.token_ids,
+            self._masks.get(wanted.row),
+            wanted.row,
+            self._processors.stages_of(wanted.row),
+            self._processors.scratch,
+            self._processors.process,
         )
         row.token_ids.append(token)
         row.sampler.append(token)
