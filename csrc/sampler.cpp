@@ -366,8 +366,8 @@ void RowSampler::replace(int32_t token, int32_t other) {
   state_->note(other, true);
 }
 
-int32_t RowSampler::draw(const KernelTable& kernels, float* logits, TokenSpan tokens, float best,
-                         const uint8_t* mask, const Processing* processing) const {
+int32_t RowSampler::draw(const KernelTable& kernels, float* logits, TokenSpan tokens,
+                         float best, const uint8_t* mask, const Processing* processing) const {
   const SamplingSpec& spec = state_->spec;
   const int64_t size = state_->vocab_size;
   const double share = uniform(spec.seed, static_cast<int64_t>(tokens.size));

@@ -41,6 +41,15 @@ struct TokenLogprobs {
 TokenLogprobs top_logprobs(const KernelTable& kernels, const float* logits, int64_t vocab_size,
                            int32_t token, int32_t count);
 
+// Tokens of a row, in somebody's memory.
+struct TokenSpan {
+  TokenSpan(const int32_t* first, size_t count) : data(first), size(count) {}
+  TokenSpan(const std::vector<int32_t>& tokens) : data(tokens.data()), size(tokens.size()) {}  // NOLINT
+
+  const int32_t* data;
+  size_t size;
+};
+
 // Where a logits processor sees the logits of a row: after the masks and the bias, which decide what may be
 // drawn, or after temperature and min_p (rows that are drawn, not greedy ones).
 enum class Stage : int32_t { BeforePenalties = 1, AfterTemperature = 2 };
@@ -51,15 +60,6 @@ struct Processing {
   std::function<void(Stage stage, float* logits)> run;
 
   bool has(Stage stage) const { return (stages & static_cast<int32_t>(stage)) != 0; }
-};
-
-// Tokens of a row, in somebody's memory.
-struct TokenSpan {
-  TokenSpan(const int32_t* first, size_t count) : data(first), size(count) {}
-  TokenSpan(const std::vector<int32_t>& tokens) : data(tokens.data()), size(tokens.size()) {}  // NOLINT
-
-  const int32_t* data;
-  size_t size;
 };
 
 // The sampling state of one row: how often each token occurred, kept only where a penalty needs it.

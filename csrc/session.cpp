@@ -145,6 +145,26 @@ void Session::make_batch(const StepInput& input) {
   }
 }
 
+void Session::take_drafts(const StepInput& input) {
+  require(input.draft_rows.size() == input.draft_token_ids.size(),
+          "draft_rows and draft_token_ids must be equally long");
+  drafted_.clear();
+  std::fill(drafted_of_.begin(), drafted_of_.end(), -1);
+  for (size_t i = 0; i < input.draft_rows.size(); ++i) {
+    const int32_t row = input.draft_rows[i];
+    const std::vector<int32_t>& drafts = input.draft_token_ids[i];
+    const RowState& state = rows_.live(row);
+    require(!drafts.empty(), row_name(row) + "its list of drafts is empty");
+    require(!state.sampler.has_penalties(),
+            row_name(row) + "has penalties, which count tokens, and drafts, which are guesses");
+    for (const int32_t token_id : drafts) rows_.check_token(row, token_id);
+    drafted_of_[static_cast<size_t>(row)] = static_cast<int32_t>(i);
+    drafted_.push_back({row, static_cast<int32_t>(drafts.size()), state.token_ids});
+    std::vector<int32_t>& tokens = drafted_.back().token_ids;
+    tokens.insert(tokens.end(), drafts.begin(), drafts.end());
+  }
+}
+
 Session::Wanted& Session::wanted_sample(int32_t row, const char* what) {
   const auto wanted = std::find_if(wanted_.begin(), wanted_.end(), [&](const Wanted& entry) {
     return entry.samples && entry.row == row;
@@ -163,26 +183,6 @@ void Session::set_processed(const StepInput& input) {
     wanted_sample(row, "a logits processor").stages = input.processed_stages[i];
     require(drafted_of_[static_cast<size_t>(row)] < 0,
             row_name(row) + "has a logits processor and drafts");
-  }
-}
-
-void Session::take_drafts(const StepInput& input) {
-  require(input.draft_rows.size() == input.draft_token_ids.size(),
-          "draft_rows and draft_token_ids must be equally long");
-  drafted_.clear();
-  std::fill(drafted_of_.begin(), drafted_of_.end(), -1);
-  for (size_t i = 0; i < input.draft_rows.size(); ++i) {
-    const int32_t row = input.draft_rows[i];
-    const std::vector<int32_t>& drafts = input.draft_token_ids[i];
-    const RowState& state = rows_.live(row);
-    require(!drafts.empty(), row_name(row) + "its list of drafts is empty");
-    require(!state.sampler.has_penalties(),
-            row_name(row) + "has penalties, which count tokens, and drafts, which are guesses");
-    for (const int32_t token_id : drafts) rows_.check_token(row, token_id);
-    drafted_of_[static_cast<size_t>(row)] = static_cast<int32_t>(i);
-    drafted_.push_back({row, static_cast<int32_t>(drafts.size()), state.token_ids});
-    std::vector<int32_t>& tokens = drafted_.back().token_ids;
-    tokens.insert(tokens.end(), drafts.begin(), drafts.end());
   }
 }
 
@@ -400,8 +400,8 @@ void Session::judge_slice(const StepInput& input, const Share& slice, int thread
 
 void Session::sample(const StepInput& input, Wanted& wanted, RowState& state, float* logits) {
   const KernelTable& kernels = forward_->kernels();
-  const TokenSpan before(tokens_of(wanted.row).data(), static_cast<size_t>(wanted.position) + 1);
   wanted.has_logprobs = state.sampler.spec().num_logprobs >= 0;
+  const TokenSpan before(tokens_of(wanted.row).data(), static_cast<size_t>(wanted.position) + 1);
   if (wanted.stages == 0) {
     wanted.token_id = state.sampler.sample(kernels, logits, before, &wanted.logprobs, wanted.mask);
     return;

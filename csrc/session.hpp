@@ -119,8 +119,8 @@ class Session {
   void add_to_batch(int32_t row, int32_t num_tokens, bool samples);
   void add_fork(int32_t row, int32_t num_tokens, bool samples);
   void want(int32_t row, int32_t first_position, int32_t num_tokens, bool samples);
-  Wanted& wanted_sample(int32_t row, const char* what);
   void want_drafts(const Drafted& drafted);
+  Wanted& wanted_sample(int32_t row, const char* what);
   void set_masks(const StepInput& input);
   void set_processed(const StepInput& input);
   void want_pooled(int32_t row, int32_t first_position, int32_t num_tokens);
@@ -130,11 +130,11 @@ class Session {
   Share own_part_of_blocks(int thread) const;
   void swap_blocks(const StepInput& input, const Share& part) const;
   void copy_blocks(const StepInput& input, const Share& part) const;
+  const std::vector<int32_t>& tokens_of(int32_t row);
+  bool is_kept(const Wanted& wanted, const Wanted* before) const;
   void judge_slice(const StepInput& input, const Share& slice, int thread);
   void judge(const StepInput& input, Wanted& wanted, float* logits);
   void sample(const StepInput& input, Wanted& wanted, RowState& state, float* logits);
-  const std::vector<int32_t>& tokens_of(int32_t row);
-  bool is_kept(const Wanted& wanted, const Wanted* before) const;
   void collect(StepOutput& output);
 
   std::shared_ptr<Forward> forward_;

@@ -11,7 +11,7 @@ from octavo.contracts.request import BeamSpec, EngineRequest
 from octavo.contracts.step import SamplingSpec, StepPlan
 from octavo.executor.scripted import answers
 from tests.properties.histories import Form, candidates
-from tests.support.builders import Rig, make_request, make_rig
+from tests.support.builders import BLOCK_SIZE, Rig, make_request, make_rig
 
 PATTERN = [3, 1, 4, 1, 5, 9, 2, 6]
 
@@ -71,23 +71,31 @@ def test_a_text_that_does_not_repeat_itself_is_the_same() -> None:
     assert rig.scheduler.counters.num_accepted_tokens == 0
 
 
-@pytest.mark.parametrize("place", range(5, 12))
+@pytest.mark.parametrize("place", range(2, 12))
 def test_an_end_inside_the_accepted_tokens_ends_the_answer_there(place: int) -> None:
     """A stop id, an end-of-sequence id and the length, wherever they stand in a run of guesses."""
-    answer = [token + 10 * (idx == place) for idx, token in enumerate(PATTERN * 3)]
-    prompt = PATTERN * 2 + answer
+    part = list(range(40, 52))
     for fields, reason in (
-        ({"stop_token_ids": [answer[place]]}, "stop"),
-        ({"eos_token_ids": [answer[place]]}, "stop"),
+        ({"stop_token_ids": [part[place]]}, "stop"),
+        ({"eos_token_ids": [part[place]]}, "stop"),
         ({"max_tokens": place + 1}, "length"),
     ):
-        rig = make_rig(answers({"a": answer}), num_blocks=64, speculative_config=LOOKUP)
-        rig.add(make_request("a", prompt, **{"max_tokens": 24, **fields}))
+        rig = make_rig(answers({"a": part * 3}), num_blocks=64, speculative_config=LOOKUP)
+        rig.add(make_request("a", part * 2, **{"max_tokens": 30, **fields}))
         run(rig)
-        assert rig.tokens_of("a") == answer[: place + 1]
+        assert rig.tokens_of("a") == part[: place + 1]
         assert rig.end_of("a").finish_reason == reason
         assert rig.scheduler.counters.num_accepted_tokens > 0
         assert rig.scheduler.kv.num_used_blocks == 0
+
+
+def test_no_guess_goes_beyond_the_end_of_the_answer() -> None:
+    """All are right here, so each token but the last is computed once."""
+    for max_tokens in range(2, 20):
+        rig, (request, _answer) = spec_rig(), repeating(max_tokens=max_tokens)
+        rig.add(request)
+        plans = run(rig)
+        assert sum(plan.total_tokens for plan in plans) == 16 + max_tokens - 1
 
 
 def test_each_token_keeps_its_own_logprobs() -> None:
@@ -115,27 +123,45 @@ def test_guesses_never_take_the_tokens_of_a_step_from_others() -> None:
 
 
 def test_guesses_never_take_the_last_blocks_from_others() -> None:
-    """Two answers that just fit the pool together: with guesses nobody has to yield either."""
-    num_blocks = 2 * -(-(16 + 24 - 1) // 4)
-    rig = spec_rig("a", "b", num_blocks=num_blocks)
-    for name in ("a", "b"):
-        rig.add(repeating(name)[0])
-    run(rig)
-
-    assert rig.tokens_of("a") == rig.tokens_of("b") == repeating()[1]
-    assert rig.scheduler.counters.num_preemptions == 0
-    assert rig.scheduler.counters.num_accepted_tokens > 0
+    """A block that only guesses need is taken if one for each running request stays free."""
+    num_taken = 0
+    for num_blocks in range(12, 32):
+        rig = spec_rig("a", "b", "c", num_blocks=num_blocks)
+        for name in ("a", "b", "c"):
+            rig.add(repeating(name)[0])
+        while rig.scheduler.has_work():
+            plan = rig.plan()
+            length_of = {one.row: len(one.token_ids) for one in rig.scheduler.in_flight}
+            edits = zip(plan.table_rows, plan.table_places, strict=True)
+            ahead = [row for row, place in edits if place * BLOCK_SIZE >= length_of[row]]
+            if ahead:
+                assert rig.scheduler.kv.num_free_blocks >= len(rig.scheduler.running)
+            num_taken += len(ahead)
+            rig.finish_step(plan)
+        assert [rig.tokens_of(name) for name in ("a", "b", "c")] == [repeating()[1]] * 3
+    assert num_taken > 10
 
 
 def test_blocks_that_right_guesses_fill_are_found_by_the_next_prompt() -> None:
-    """Up to the last computed token, also when the answer ended among the guesses."""
-    rig, (request, answer) = spec_rig("a", "b"), repeating(max_tokens=23)
-    rig.add(request)
-    run(rig)
-    rig.add(make_request("b", [*PATTERN * 2, *answer, 77], max_tokens=1))
-    run(rig)
+    """Up to the last computed token, wherever the answer ended."""
+    for max_tokens in range(5, 25):
+        rig, (request, answer) = spec_rig("a", "b"), repeating(max_tokens=max_tokens)
+        rig.add(request)
+        run(rig)
+        rig.add(make_request("b", [*PATTERN * 2, *answer, 77], max_tokens=1))
+        run(rig)
+        assert rig.end_of("b").num_cached_tokens == 16 + max_tokens - 1
 
-    assert rig.end_of("b").num_cached_tokens == 16 + 23 - 1
+
+def test_a_prompt_whose_last_token_comes_alone_brings_no_guesses() -> None:
+    """Other choices take its blocks with that step."""
+    rig = spec_rig("a", "a/1", max_num_seqs=1, max_num_batched_tokens=15)
+    for name in ("a", "a/1"):
+        rig.add(repeating(name, fork_of=None if name == "a" else "a")[0])
+    plans = run(rig)
+    assert [plan.num_tokens for plan in plans[:2]] == [[15], [1]]
+    assert plans[2].draft_rows
+    assert rig.tokens_of("a/1") == rig.tokens_of("a") == repeating()[1]
 
 
 @pytest.mark.parametrize(

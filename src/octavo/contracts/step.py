@@ -117,7 +117,8 @@ class StepPlan(msgspec.Struct, kw_only=True):
     mask_rows: list[int] = []
     masks: list[bytes] = []
     # (h) rows with drafts, in the order of `rows`, and the drafts of each, at least one. Not with a
-    # mask, nor with a penalty: these depend on the tokens before, of which drafts are only guesses.
+    # mask, a penalty or a logits processor: these depend on the tokens before, and drafts are only
+    # guesses.
     draft_rows: list[int] = []
     draft_token_ids: list[list[int]] = []
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 import inspect
 import logging
 from array import array
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from octavo.config.engine import EngineConfig
-from octavo.contracts.step import NewRow, StepPlan
+from octavo.contracts.step import NewRow, StepPlan, StepResult
 from octavo.logits_processors.base import AdapterLogitsProcessor
 from octavo.logits_processors.loading import load_classes
 from octavo.sampling_params import SamplingParams
@@ -89,15 +88,18 @@ class RowProcessors:
                 return f"the logits processor {call.name} failed: {error!r}"
         return None
 
-    def end(self, plan: StepPlan, sampled: Sequence[int], failed: Collection[int]) -> None:
+    def end(self, plan: StepPlan, result: StepResult) -> None:
         """Note the tokens that were drawn."""
         if not self._rows:
             return
-        tokens = iter(sampled)
+        tokens, failed = iter(result.sampled), result.errors
+        accepted = dict(zip(plan.draft_rows, result.accepted, strict=True))
         for row, samples in zip(plan.rows, plan.samples, strict=True):
             if not samples:
                 continue
             token_id = next(tokens)
+            for _ in range(accepted.get(row, 0)):  # of a row that has no processor
+                next(tokens)
             if row in self._rows and row not in failed:
                 self._rows[row].output_ids.append(token_id)
 

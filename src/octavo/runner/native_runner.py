@@ -156,9 +156,8 @@ class NativeRunner:
             processors.scratch,
             processors.process,
         )
-        sampled, accepted, logprobs, prompt_logprobs, pooled, errors, seconds, swap_s, sample_s = (
-            answer
-        )
+        sampled, accepted, logprobs, prompt_logprobs, pooled, errors, *times = answer
+        seconds, swap_s, sample_s = times
         self._compute_s += seconds
         result = StepResult(
             step_id=plan.step_id,
@@ -176,7 +175,7 @@ class NativeRunner:
         if errors:
             result.errors = dict(errors)
         if processors:
-            processors.end(plan, sampled, result.errors)
+            processors.end(plan, result)
         return result
 
     @property

@@ -10,8 +10,8 @@ one for each running request and group. They never displace anybody, and no bloc
 them. What was computed of a wrong guess is written over in the next step.
 
 A request drafts once it has sampled a token and while it decodes. Not at all: answers with a form
-(a mask for each position would be needed before the step), beams, penalties (they count tokens
-that are only guesses), and logits processors (they may remember what they were shown).
+(a mask for each position would be needed before the step), beams, penalties and logits processors
+(they see tokens that are only guesses).
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ class Drafts:
 
     def open(self, source: EngineRequest) -> Drafting | None:
         """The guesses of a new request without a form; None if it never drafts."""
-        if source.beam is not None or source.pooling is not None or _remembers(source.sampling):
+        sampling = source.sampling
+        if source.beam is not None or source.pooling is not None or _counts(sampling):
+            return None
+        if sampling.processor_params is not None:
             return None
         return Drafting(self._lookup)
 
@@ -84,11 +87,10 @@ class Drafts:
         return end
 
 
-def _remembers(sampling: SamplingSpec) -> bool:
-    """Whether the next draw depends on which tokens were taken before, beside the logits."""
+def _counts(sampling: SamplingSpec) -> bool:
+    """Whether the next draw depends on how often each token occurred."""
     return (
-        sampling.processor_params is not None
-        or sampling.repetition_penalty != 1.0
+        sampling.repetition_penalty != 1.0
         or sampling.presence_penalty != 0.0
         or sampling.frequency_penalty != 0.0
     )

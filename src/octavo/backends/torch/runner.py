@@ -180,7 +180,7 @@ class TorchRunner:
             self._judge(entry, scores, result)
         for row_id, accepted in zip(plan.draft_rows, result.accepted, strict=True):
             self._rows[row_id].num_computed += accepted
-        self._processors.end(plan, result.sampled, result.errors)
+        self._processors.end(plan, result)
         end = time.perf_counter()
         result.sample_s = end - forwarded
         self._compute_s += end - start
