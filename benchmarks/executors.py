@@ -108,7 +108,7 @@ class CostExecutor:
         for row, token_id in zip(sampling_rows, result.sampled, strict=True):
             num_best = self._num_logprobs.get(row)
             if num_best is not None:
-                result.logprobs[row] = self._random_logprobs(token_id, num_best)
+                result.logprobs[row] = [self._random_logprobs(token_id, num_best)]
 
     def _random_logprobs(self, token_id: int, num_best: int) -> TokenLogprobs:
         masses = sorted(

@@ -12,7 +12,12 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
+#include <functional>
+#include <optional>
 #include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "dispatch.hpp"
 #include "forward.hpp"
@@ -22,6 +27,7 @@
 #include "packing.hpp"
 #include "program_bindings.hpp"
 #include "python_bytes.hpp"
+#include "python_processing.hpp"
 #include "session.hpp"
 #include "text_bindings.hpp"
 #include "threads.hpp"
@@ -80,9 +86,9 @@ nb::tuple to_python(const StepOutput& output) {
     pooled.append(nb::make_tuple(
         entry.row, nb::bytes(entry.values.data(), entry.values.size() * sizeof(float))));
   }
-  return nb::make_tuple(output.sampled, to_python(output.logprobs),
+  return nb::make_tuple(output.sampled, output.accepted, to_python(output.logprobs),
                         to_python(output.prompt_logprobs), pooled, errors, output.seconds,
-                        output.swap_seconds);
+                        output.swap_seconds, output.sample_seconds);
 }
 
 // ---- Eager runs: a batch by hand, without a session ------------------------------------------------
@@ -289,20 +295,29 @@ void bind_row_sampler(nb::module_& module) {
       .def(
           "sample",
           [](SizedSampler& self, const KernelTable& kernels, const nb::object& logits,
-             const Ints& token_ids,
-             const std::optional<nb::bytes>& mask) -> std::pair<int32_t, std::optional<nb::tuple>> {
+             const Ints& token_ids, const std::optional<nb::bytes>& mask, int32_t row,
+             int32_t stages, const nb::object& scratch,
+             const nb::object& process) -> std::pair<int32_t, std::optional<nb::tuple>> {
             const Bytes bytes(logits, PyBUF_WRITABLE);
             require(!mask || static_cast<int64_t>(mask->size()) * 8 >= self.vocab_size,
                     "the mask is shorter than the vocabulary");
+            std::optional<Bytes> shared;
+            Processing processing{stages, nullptr};
+            if (stages != 0) {
+              shared.emplace(scratch, PyBUF_WRITABLE);
+              processing.run = [row, run = run_in_python(process, *shared, self.vocab_size)](
+                                   Stage stage, float* values) { run(row, stage, values); };
+            }
             TokenLogprobs entry;
-            const int32_t token = self.sampler.sample(kernels, bytes.floats(self.vocab_size),
-                                                      token_ids, &entry,
-                                                      mask ? static_cast<const uint8_t*>(mask->data())
-                                                           : nullptr);
+            const int32_t token = self.sampler.sample(
+                kernels, bytes.floats(self.vocab_size), token_ids, &entry,
+                mask ? static_cast<const uint8_t*>(mask->data()) : nullptr,
+                stages != 0 ? &processing : nullptr);
             if (self.sampler.spec().num_logprobs < 0) return {token, std::nullopt};
             return {token, to_python(entry)};
           },
-          "kernels"_a, "logits"_a, "token_ids"_a, "mask"_a = nb::none())
+          "kernels"_a, "logits"_a, "token_ids"_a, "mask"_a = nb::none(), "row"_a = -1,
+          "stages"_a = 0, "scratch"_a = nb::none(), "process"_a = nb::none())
       .def("append",
            [](SizedSampler& self, int32_t token_id) { self.sampler.append(token_id); },
            "token_id"_a)
@@ -350,11 +365,19 @@ void bind_session(nb::module_& module) {
              Ints table_groups, Ints table_places, Ints table_block_ids, Ints replaced_rows,
              Ints replaced_token_ids, Ints swap_out_from, Ints swap_out_to, Ints swap_in_from,
              Ints swap_in_to, Ints copy_from, Ints copy_to, Ints rows, Ints num_tokens,
-             std::vector<bool> samples, Ints mask_rows, const std::vector<nb::bytes>& mask_bytes) {
+             std::vector<bool> samples, Ints mask_rows, const std::vector<nb::bytes>& mask_bytes,
+             Ints draft_rows, std::vector<Ints> draft_token_ids, Ints processed_rows,
+             Ints processed_stages, const nb::object& scratch, const nb::object& process) {
             std::vector<TokenMask> masks;
             for (const nb::bytes& mask : mask_bytes) {
               masks.push_back({static_cast<const uint8_t*>(mask.data()),
                                static_cast<int64_t>(mask.size())});
+            }
+            std::optional<Bytes> shared;
+            std::function<void(int32_t, Stage, float*)> run;
+            if (!processed_rows.empty()) {
+              shared.emplace(scratch, PyBUF_WRITABLE);
+              run = run_in_python(process, *shared, session.vocab_size());
             }
             StepOutput output;
             {
@@ -367,14 +390,19 @@ void bind_session(nb::module_& module) {
                                      std::move(swap_in_from), std::move(swap_in_to),
                                      std::move(copy_from), std::move(copy_to), std::move(rows),
                                      std::move(num_tokens), std::move(samples),
-                                     std::move(mask_rows), std::move(masks)});
+                                     std::move(mask_rows), std::move(masks),
+                                     std::move(draft_rows), std::move(draft_token_ids),
+                                     std::move(processed_rows), std::move(processed_stages),
+                                     std::move(run)});
             }
             return to_python(output);
           },
           "freed_rows"_a, "new_rows"_a, "table_rows"_a, "table_groups"_a, "table_places"_a,
           "table_block_ids"_a, "replaced_rows"_a, "replaced_token_ids"_a, "swap_out_from"_a,
           "swap_out_to"_a, "swap_in_from"_a, "swap_in_to"_a, "copy_from"_a, "copy_to"_a, "rows"_a,
-          "num_tokens"_a, "samples"_a, "mask_rows"_a, "masks"_a);
+          "num_tokens"_a, "samples"_a, "mask_rows"_a, "masks"_a, "draft_rows"_a,
+          "draft_token_ids"_a, "processed_rows"_a, "processed_stages"_a, "scratch"_a.none(),
+          "process"_a.none());
 }
 
 }  // namespace

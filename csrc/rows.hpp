@@ -66,12 +66,12 @@ class RowTable {
 
   RowState& live(int32_t row);
   void check_block(int32_t block_id) const;
+  void check_token(int32_t row, int32_t token_id) const;
   // Throws unless the blocks of all tokens that the tokens [first, end) of a row see are there.
   void check_tables(int32_t row, int32_t first, int32_t end);
 
  private:
   void check_row(int32_t row) const;
-  void check_token(int32_t row, int32_t token_id) const;
   void check_entry(size_t group, int32_t block_id) const;
   void check_new(const NewRow& entry) const;
   int64_t most_blocks() const {

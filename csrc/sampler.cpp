@@ -246,11 +246,11 @@ struct RowSampler::State {
            spec.frequency_penalty != 0.0f;
   }
 
-  bool holds_back_stop(const std::vector<int32_t>& tokens) const {
-    return static_cast<int64_t>(tokens.size()) - num_prompt < spec.min_tokens;
+  bool holds_back_stop(TokenSpan tokens) const {
+    return static_cast<int64_t>(tokens.size) - num_prompt < spec.min_tokens;
   }
 
-  bool edits_logits(const std::vector<int32_t>& tokens) const {
+  bool edits_logits(TokenSpan tokens) const {
     return !spec.allowed_token_ids.empty() || !spec.bad_words.empty() ||
            !spec.bias_token_ids.empty() || has_penalties() || holds_back_stop(tokens);
   }
@@ -270,12 +270,25 @@ struct RowSampler::State {
     }
   }
 
-  void edit(float* logits, const std::vector<int32_t>& tokens) const {
+  void edit(float* logits, TokenSpan tokens, const Processing* processing) const {
     if (!spec.allowed_token_ids.empty()) keep_allowed(logits);
     mask_bad_words(logits, tokens);
     if (holds_back_stop(tokens)) mask(logits, spec.stop_token_ids);
     add_bias(logits);
+    if (processing != nullptr && processing->has(Stage::BeforePenalties)) {
+      processing->run(Stage::BeforePenalties, logits);
+    }
     if (has_penalties()) penalise(logits);
+  }
+
+  // Temperature and min_p as numbers in the logits, for a processor that is to see them.
+  void scale(float* logits, float best) const {
+    const float floor =
+        spec.min_p > 0.0f ? best / spec.temperature + std::log(std::min(spec.min_p, 1.0f)) : -kInfinity;
+    for (int64_t i = 0; i < vocab_size; ++i) {
+      logits[i] /= spec.temperature;
+      if (logits[i] < floor) logits[i] = -kInfinity;
+    }
   }
 
   void mask(float* logits, const std::vector<int32_t>& token_ids) const {
@@ -295,10 +308,11 @@ struct RowSampler::State {
   }
 
   // The last id of a word is masked where the ids before it are the tail of the row.
-  void mask_bad_words(float* logits, const std::vector<int32_t>& tokens) const {
+  void mask_bad_words(float* logits, TokenSpan tokens) const {
     for (const std::vector<int32_t>& word : spec.bad_words) {
-      if (word.empty() || word.size() > tokens.size() + 1 || !in_vocab(word.back())) continue;
-      if (std::equal(word.rbegin() + 1, word.rend(), tokens.rbegin())) {
+      if (word.empty() || word.size() > tokens.size + 1 || !in_vocab(word.back())) continue;
+      const int32_t* tail = tokens.data + (tokens.size - (word.size() - 1));
+      if (std::equal(word.begin(), word.end() - 1, tail)) {
         logits[word.back()] = -kInfinity;
       }
     }
@@ -339,6 +353,8 @@ RowSampler& RowSampler::operator=(RowSampler&&) noexcept = default;
 
 const SamplingSpec& RowSampler::spec() const { return state_->spec; }
 
+bool RowSampler::has_penalties() const { return state_->has_penalties(); }
+
 void RowSampler::append(int32_t token) {
   if (state_->has_penalties()) state_->note(token, true);
 }
@@ -350,26 +366,45 @@ void RowSampler::replace(int32_t token, int32_t other) {
   state_->note(other, true);
 }
 
-int32_t RowSampler::sample(const KernelTable& kernels, float* logits,
-                           const std::vector<int32_t>& tokens, TokenLogprobs* logprobs,
-                           const uint8_t* mask) {
+int32_t RowSampler::draw(const KernelTable& kernels, float* logits, TokenSpan tokens,
+                         float best, const uint8_t* mask, const Processing* processing) const {
+  const SamplingSpec& spec = state_->spec;
+  const int64_t size = state_->vocab_size;
+  const double share = uniform(spec.seed, static_cast<int64_t>(tokens.size));
+  if (processing == nullptr || !processing->has(Stage::AfterTemperature)) {
+    return Draw(kernels, spec, logits, size, best).run(share);
+  }
+  state_->scale(logits, best);
+  processing->run(Stage::AfterTemperature, logits);
+  if (mask != nullptr) keep_marked(logits, size, mask);
+  SamplingSpec rest;
+  rest.temperature = 1.0f;
+  rest.top_k = spec.top_k;
+  rest.top_p = spec.top_p;
+  return Draw(kernels, rest, logits, size, find_peak(logits, size).logit).run(share);
+}
+
+int32_t RowSampler::sample(const KernelTable& kernels, float* logits, TokenSpan tokens,
+                           TokenLogprobs* logprobs, const uint8_t* mask,
+                           const Processing* processing) {
   const SamplingSpec& spec = state_->spec;
   const int64_t size = state_->vocab_size;
   const bool wants_logprobs = logprobs != nullptr && spec.num_logprobs >= 0;
 
   Peak peak = find_peak(logits, size);  // before any mask could hide a NaN
   std::vector<float> raw;
-  if (mask != nullptr || state_->edits_logits(tokens)) {
+  const bool is_processed = processing != nullptr;
+  if (mask != nullptr || is_processed || state_->edits_logits(tokens)) {
     if (wants_logprobs) raw.assign(logits, logits + size);
     if (mask != nullptr) keep_marked(logits, size, mask);
-    state_->edit(logits, tokens);
+    state_->edit(logits, tokens, processing);
+    if (mask != nullptr && is_processed) keep_marked(logits, size, mask);
     peak = find_peak(logits, size);
   }
 
   int32_t token_id = peak.token_id;
   if (spec.temperature >= kGreedyTemperature) {
-    const double share = uniform(spec.seed, static_cast<int64_t>(tokens.size()));
-    token_id = Draw(kernels, spec, logits, size, peak.logit).run(share);
+    token_id = draw(kernels, logits, tokens, peak.logit, mask, processing);
   }
   if (wants_logprobs) {
     const float* unedited = raw.empty() ? logits : raw.data();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,6 +41,27 @@ struct TokenLogprobs {
 TokenLogprobs top_logprobs(const KernelTable& kernels, const float* logits, int64_t vocab_size,
                            int32_t token, int32_t count);
 
+// Tokens of a row, in somebody's memory.
+struct TokenSpan {
+  TokenSpan(const int32_t* first, size_t count) : data(first), size(count) {}
+  TokenSpan(const std::vector<int32_t>& tokens) : data(tokens.data()), size(tokens.size()) {}  // NOLINT
+
+  const int32_t* data;
+  size_t size;
+};
+
+// Where a logits processor sees the logits of a row: after the masks and the bias, which decide what may be
+// drawn, or after temperature and min_p (rows that are drawn, not greedy ones).
+enum class Stage : int32_t { BeforePenalties = 1, AfterTemperature = 2 };
+
+// The logits processors of one row. `run` changes the logits [vocab_size] in place, and may throw.
+struct Processing {
+  int32_t stages;  // bits of Stage
+  std::function<void(Stage stage, float* logits)> run;
+
+  bool has(Stage stage) const { return (stages & static_cast<int32_t>(stage)) != 0; }
+};
+
 // The sampling state of one row: how often each token occurred, kept only where a penalty needs it.
 class RowSampler {
  public:
@@ -52,12 +74,16 @@ class RowSampler {
 
   const SamplingSpec& spec() const;
 
-  // Draw the token after `tokens`; its position is tokens.size(). `logits` [vocab_size] is scratch
+  // Whether a draw depends on the tokens that were appended, and not only on those that it is shown.
+  bool has_penalties() const;
+
+  // Draw the token after `tokens`; its position is tokens.size. `logits` [vocab_size] is scratch
   // afterwards. Fills `logprobs` when the spec asks. `mask`, unless null: the tokens that may be drawn,
-  // token i is bit i % 8 of byte i / 8. Throws std::runtime_error when no finite logit is left or a logit
-  // is NaN.
-  int32_t sample(const KernelTable& kernels, float* logits, const std::vector<int32_t>& tokens,
-                 TokenLogprobs* logprobs, const uint8_t* mask = nullptr);
+  // token i is bit i % 8 of byte i / 8; no processor brings another one back. Throws std::runtime_error when
+  // no finite logit is left or a logit is NaN, and what `processing` throws.
+  int32_t sample(const KernelTable& kernels, float* logits, TokenSpan tokens,
+                 TokenLogprobs* logprobs, const uint8_t* mask = nullptr,
+                 const Processing* processing = nullptr);
 
   // Note a token that was appended to the row.
   void append(int32_t token);
@@ -66,6 +92,9 @@ class RowSampler {
   void replace(int32_t token, int32_t other);
 
  private:
+  int32_t draw(const KernelTable& kernels, float* logits, TokenSpan tokens, float best,
+               const uint8_t* mask, const Processing* processing) const;
+
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -22,7 +22,7 @@ double seconds_since(Clock::time_point start) {
 }
 
 // Tokens that rows may hold: those of the table, for the result may be no logits.
-int64_t vocab_size(const Program& program) {
+int64_t vocabulary_of(const Program& program) {
   const int64_t rows = program.table_rows(EmbedKey::TokenId);
   return rows > 0 ? rows : program.logits().width;
 }
@@ -33,13 +33,14 @@ Session::Session(std::shared_ptr<Forward> forward, std::shared_ptr<HostPool> hos
                  int64_t max_rows, int64_t max_len)
     : forward_(std::move(forward)),
       host_(std::move(host)),
-      rows_({max_rows, max_len, vocab_size(forward_->program()),
+      rows_({max_rows, max_len, vocabulary_of(forward_->program()),
              forward_->program().table_rows(EmbedKey::Segment), forward_->kv().num_blocks(),
              forward_->kv().block_size(), forward_->windows()}) {
   require(host_ == nullptr || host_->slot_bytes() >= forward_->kv().block_bytes(),
           "a KV block does not fit a host slot");
   in_step_.resize(static_cast<size_t>(max_rows));
   sampled_tokens_.resize(static_cast<size_t>(max_rows));
+  drafted_of_.resize(static_cast<size_t>(max_rows));
   group_rows_.resize(forward_->windows().size());
 }
 
@@ -50,14 +51,14 @@ StepOutput Session::step(StepInput input) {
   update_rows(input);
   check_moves(input);
   make_batch(input);
-  const double swap_seconds = compute(input);
+  StepOutput output;
+  compute(input, output);
   for (size_t i = 0; i < input.rows.size(); ++i) {
     RowState& state = rows_.live(input.rows[i]);
     state.num_computed += input.num_tokens[i];
     state.twin_row = -1;
   }
-  StepOutput output = collect();
-  output.swap_seconds = swap_seconds;
+  collect(output);
   output.seconds = seconds_since(start);
   return output;
 }
@@ -114,24 +115,74 @@ void Session::make_batch(const StepInput& input) {
   wanted_.clear();
   std::fill(in_step_.begin(), in_step_.end(), false);
   std::fill(sampled_tokens_.begin(), sampled_tokens_.end(), -1);
+  take_drafts(input);
+  int32_t num_drafted = 0;
   for (size_t i = 0; i < input.rows.size(); ++i) {
     const int32_t row = input.rows[i];
     const bool is_fork = rows_.live(row).twin_row >= 0;
     require(!in_step_[static_cast<size_t>(row)], row_name(row) + "is listed twice");
     in_step_[static_cast<size_t>(row)] = true;
+    if (drafted_of_[static_cast<size_t>(row)] >= 0) {
+      require(drafted_of_[static_cast<size_t>(row)] == num_drafted++ && !is_fork && input.samples[i],
+              row_name(row) + "has drafts: it samples, is no fork and is listed in the order of rows");
+    }
     if (is_fork) {
       add_fork(row, input.num_tokens[i], input.samples[i]);
     } else {
       add_to_batch(row, input.num_tokens[i], input.samples[i]);
     }
   }
+  require(static_cast<size_t>(num_drafted) == drafted_.size(),
+          "a row with drafts takes no part in the step");
   for (const NewRow& entry : input.new_rows) {
     require(entry.twin_row < 0 || in_step_[static_cast<size_t>(entry.row)],
             row_name(entry.row) + "a fork takes part in its first step");
   }
   set_masks(input);
+  set_processed(input);
   for (const std::vector<BatchRow>& rows : group_rows_) {
     batch_rows_.insert(batch_rows_.end(), rows.begin(), rows.end());
+  }
+}
+
+void Session::take_drafts(const StepInput& input) {
+  require(input.draft_rows.size() == input.draft_token_ids.size(),
+          "draft_rows and draft_token_ids must be equally long");
+  drafted_.clear();
+  std::fill(drafted_of_.begin(), drafted_of_.end(), -1);
+  for (size_t i = 0; i < input.draft_rows.size(); ++i) {
+    const int32_t row = input.draft_rows[i];
+    const std::vector<int32_t>& drafts = input.draft_token_ids[i];
+    const RowState& state = rows_.live(row);
+    require(!drafts.empty(), row_name(row) + "its list of drafts is empty");
+    require(!state.sampler.has_penalties(),
+            row_name(row) + "has penalties, which count tokens, and drafts, which are guesses");
+    for (const int32_t token_id : drafts) rows_.check_token(row, token_id);
+    drafted_of_[static_cast<size_t>(row)] = static_cast<int32_t>(i);
+    drafted_.push_back({row, static_cast<int32_t>(drafts.size()), state.token_ids});
+    std::vector<int32_t>& tokens = drafted_.back().token_ids;
+    tokens.insert(tokens.end(), drafts.begin(), drafts.end());
+  }
+}
+
+Session::Wanted& Session::wanted_sample(int32_t row, const char* what) {
+  const auto wanted = std::find_if(wanted_.begin(), wanted_.end(), [&](const Wanted& entry) {
+    return entry.samples && entry.row == row;
+  });
+  require(wanted != wanted_.end(), row_name(row) + "has " + what + " and does not sample");
+  return *wanted;
+}
+
+void Session::set_processed(const StepInput& input) {
+  require(input.processed_rows.size() == input.processed_stages.size(),
+          "processed_rows and processed_stages must be equally long");
+  require(input.processed_rows.empty() || input.process != nullptr,
+          "processed_rows need what processes them");
+  for (size_t i = 0; i < input.processed_rows.size(); ++i) {
+    const int32_t row = input.processed_rows[i];
+    wanted_sample(row, "a logits processor").stages = input.processed_stages[i];
+    require(drafted_of_[static_cast<size_t>(row)] < 0,
+            row_name(row) + "has a logits processor and drafts");
   }
 }
 
@@ -140,24 +191,28 @@ void Session::set_masks(const StepInput& input) {
           "mask_rows and masks must be equally long");
   for (size_t i = 0; i < input.masks.size(); ++i) {
     const int32_t row = input.mask_rows[i];
-    const auto wanted = std::find_if(wanted_.begin(), wanted_.end(), [&](const Wanted& entry) {
-      return entry.samples && entry.row == row;
-    });
-    require(wanted != wanted_.end(), row_name(row) + "has a mask and does not sample");
+    Wanted& wanted = wanted_sample(row, "a mask");
+    require(drafted_of_[static_cast<size_t>(row)] < 0, row_name(row) + "has a mask and drafts");
     require(input.masks[i].num_bytes * 8 >= rows_.limits().vocab_size,
             row_name(row) + "its mask is shorter than the vocabulary");
-    wanted->mask = input.masks[i].bits;
+    wanted.mask = input.masks[i].bits;
   }
 }
 
 void Session::add_to_batch(int32_t row, int32_t num_tokens, bool samples) {
   const RowState& state = rows_.live(row);
   const int32_t first = state.num_computed;
-  require(num_tokens >= 1 && num_tokens <= state.num_known() - first,
-          row_name(row) + std::to_string(num_tokens) + " tokens to compute, but " +
+  const int32_t place = drafted_of_[static_cast<size_t>(row)];
+  const Drafted* drafted = place < 0 ? nullptr : &drafted_[static_cast<size_t>(place)];
+  const int32_t num_new = num_tokens - (drafted == nullptr ? 0 : drafted->num_drafts);
+  require(num_new >= 1 && num_new <= state.num_known() - first,
+          row_name(row) + std::to_string(num_new) + " tokens to compute, but " +
               std::to_string(state.num_known() - first) + " are known and not computed");
+  require(first + num_tokens <= rows_.limits().max_len,
+          row_name(row) + "computes tokens beyond a context of " +
+              std::to_string(rows_.limits().max_len));
   const bool is_pooled = state.pooling != Pooling::None;
-  const bool is_complete = first + num_tokens == state.num_known();
+  const bool is_complete = first + num_new == state.num_known();
   require(samples == (is_complete && !is_pooled),
           row_name(row) + "samples exactly when all its known tokens are computed");
   require(is_pooled || forward_->program().logits().width == rows_.limits().vocab_size,
@@ -173,13 +228,15 @@ void Session::add_to_batch(int32_t row, int32_t num_tokens, bool samples) {
                                   state.block_tables[group].data()});
   }
   if (is_pooled) want_pooled(row, first, num_tokens);
-  else want(row, first, num_tokens, samples);
+  else want(row, first, num_new, samples);
+  if (drafted != nullptr) want_drafts(*drafted);
+  const std::vector<int32_t>& tokens = tokens_of(row);
   for (int32_t position = first; position < first + num_tokens; ++position) {
-    token_ids_.push_back(state.token_ids[static_cast<size_t>(position)]);
+    token_ids_.push_back(tokens[static_cast<size_t>(position)]);
     positions_.push_back(position);
     segments_.push_back(state.second_segment >= 0 && position >= state.second_segment);
   }
-  if (samples) sampled_tokens_[static_cast<size_t>(row)] = first_token + num_tokens - 1;
+  if (samples) sampled_tokens_[static_cast<size_t>(row)] = first_token + num_new - 1;
 }
 
 // A fork in its first step computes nothing: the logits of its twin's last token are made once more.
@@ -206,6 +263,14 @@ void Session::want(int32_t row, int32_t first_position, int32_t num_tokens, bool
     }
   }
   if (samples) add_wanted(row, end - 1, first_token + num_tokens - 1, true);
+}
+
+// Behind the last known token, whose logits are wanted already, a token is sampled at each draft.
+void Session::want_drafts(const Drafted& drafted) {
+  for (int32_t place = 1; place <= drafted.num_drafts; ++place) {
+    add_wanted(drafted.row, wanted_.back().position + 1, wanted_tokens_.back() + 1, true);
+    wanted_.back().place = place;
+  }
 }
 
 // Only the last token can be pooled of a prompt that is computed in pieces.
@@ -253,24 +318,24 @@ StepBatch Session::batch() const {
   return batch;
 }
 
-// Returns the seconds that swaps took.
-double Session::compute(const StepInput& input) {
+// Fills the seconds of swaps and of sampling.
+void Session::compute(const StepInput& input, StepOutput& output) {
   const StepBatch batch = this->batch();
   const bool swaps = !input.swap_out_from.empty() || !input.swap_in_from.empty();
   const bool copies = !input.copy_from.empty();
-  if (batch.num_tokens == 0 && !swaps && !copies) return 0.0;
+  if (batch.num_tokens == 0 && !swaps && !copies) return;
 
   const int64_t num_wanted = batch.num_wanted;
   const int64_t slice_rows = forward_->program().capacity(Rows::Wanted);
   ThreadPool& threads = forward_->threads();
   const Clock::time_point start = Clock::now();
-  double swap_seconds = 0.0;
+  Clock::time_point judging_since = start;  // written by thread 0
   threads.run([&](int thread) {
     const Share part = own_part_of_blocks(thread);
     if (swaps) {
       swap_blocks(input, part);
       threads.barrier();
-      if (thread == 0) swap_seconds = seconds_since(start);
+      if (thread == 0) output.swap_seconds = seconds_since(start);
     }
     if (copies) {
       copy_blocks(input, part);
@@ -281,12 +346,14 @@ double Session::compute(const StepInput& input) {
     for (int64_t begin = 0; begin < num_wanted; begin += slice_rows) {
       const Share slice{begin, std::min(begin + slice_rows, num_wanted)};
       threads.barrier();  // the buffers of the slice before are free
+      if (thread == 0 && begin > 0) output.sample_seconds += seconds_since(judging_since);
       forward_->run_wanted(batch, slice, thread);
       threads.barrier();
-      judge_slice(slice);
+      if (thread == 0) judging_since = Clock::now();
+      judge_slice(input, slice, thread);
     }
   });
-  return swap_seconds;
+  if (num_wanted > 0) output.sample_seconds += seconds_since(judging_since);
 }
 
 // A move may read what an earlier one wrote, so every thread makes all moves in plan order, each thread
@@ -315,18 +382,40 @@ void Session::copy_blocks(const StepInput& input, const Share& part) const {
   }
 }
 
-// Rows cost very different amounts of work, so a thread takes the next one whenever it is free.
-void Session::judge_slice(const Share& slice) {
+// Rows cost very different amounts of work, so a thread takes the next one whenever it is free. Those with
+// logits processors are left to the thread that called `step`.
+void Session::judge_slice(const StepInput& input, const Share& slice, int thread) {
+  if (thread == 0 && !input.processed_rows.empty()) {
+    for (int64_t i = 0; slice.begin + i < slice.end; ++i) {
+      Wanted& wanted = wanted_[static_cast<size_t>(slice.begin + i)];
+      if (wanted.stages != 0) judge(input, wanted, forward_->logits(i));
+    }
+  }
   ThreadPool& threads = forward_->threads();
   for (int64_t i = threads.take(); slice.begin + i < slice.end; i = threads.take()) {
-    judge(wanted_[static_cast<size_t>(slice.begin + i)], forward_->logits(i));
+    Wanted& wanted = wanted_[static_cast<size_t>(slice.begin + i)];
+    if (wanted.stages == 0) judge(input, wanted, forward_->logits(i));
   }
 }
 
-// A fault here belongs to one row and must not end the step of the others.
-void Session::judge(Wanted& wanted, float* logits) {
-  RowState& state = rows_.live(wanted.row);
+void Session::sample(const StepInput& input, Wanted& wanted, RowState& state, float* logits) {
   const KernelTable& kernels = forward_->kernels();
+  wanted.has_logprobs = state.sampler.spec().num_logprobs >= 0;
+  const TokenSpan before(tokens_of(wanted.row).data(), static_cast<size_t>(wanted.position) + 1);
+  if (wanted.stages == 0) {
+    wanted.token_id = state.sampler.sample(kernels, logits, before, &wanted.logprobs, wanted.mask);
+    return;
+  }
+  const Processing processing{wanted.stages, [&](Stage stage, float* row_logits) {
+                                input.process(wanted.row, stage, row_logits);
+                              }};
+  wanted.token_id =
+      state.sampler.sample(kernels, logits, before, &wanted.logprobs, wanted.mask, &processing);
+}
+
+// A fault here belongs to one row and must not end the step of the others.
+void Session::judge(const StepInput& input, Wanted& wanted, float* logits) {
+  RowState& state = rows_.live(wanted.row);
   try {
     if (wanted.pools) {
       wanted.values.assign(logits, logits + forward_->program().logits().width);
@@ -335,29 +424,48 @@ void Session::judge(Wanted& wanted, float* logits) {
       }
       return;
     }
-    const SamplingSpec& spec = state.sampler.spec();
     if (wanted.samples) {
-      wanted.has_logprobs = spec.num_logprobs >= 0;
-      wanted.token_id = state.sampler.sample(kernels, logits, state.token_ids, &wanted.logprobs,
-                                              wanted.mask);
+      sample(input, wanted, state, logits);
       return;
     }
     wanted.has_logprobs = true;
     const int32_t next_token = state.token_ids[static_cast<size_t>(wanted.position) + 1];
-    wanted.logprobs = top_logprobs(kernels, logits, rows_.limits().vocab_size, next_token,
-                                   spec.num_prompt_logprobs);
+    wanted.logprobs = top_logprobs(forward_->kernels(), logits, rows_.limits().vocab_size, next_token,
+                                   state.sampler.spec().num_prompt_logprobs);
   } catch (const std::exception& error) {
     wanted.has_logprobs = false;
     wanted.error = error.what();
   }
 }
 
-StepOutput Session::collect() {
-  StepOutput output;
+// All known tokens of a row, and its drafts behind them.
+const std::vector<int32_t>& Session::tokens_of(int32_t row) {
+  const int32_t place = drafted_of_[static_cast<size_t>(row)];
+  return place < 0 ? rows_.live(row).token_ids : drafted_[static_cast<size_t>(place)].token_ids;
+}
+
+// Whether a token that was sampled at a draft is one of the row's: the token `before` it must be that
+// draft, and be kept itself.
+bool Session::is_kept(const Wanted& wanted, const Wanted* before) const {
+  if (wanted.place == 0) return true;
+  if (before == nullptr || before->row != wanted.row || before->place + 1 != wanted.place) return false;
+  const int32_t place = drafted_of_[static_cast<size_t>(wanted.row)];
+  const std::vector<int32_t>& tokens = drafted_[static_cast<size_t>(place)].token_ids;
+  return before->error.empty() && before->token_id == tokens[static_cast<size_t>(wanted.position)];
+}
+
+void Session::collect(StepOutput& output) {
+  output.accepted.assign(drafted_.size(), 0);
+  const Wanted* before = nullptr;  // the token sampled last that is kept
   for (Wanted& wanted : wanted_) {
+    if (!is_kept(wanted, before)) continue;
+    if (wanted.samples) before = &wanted;
+    if (wanted.place > 0) {
+      ++output.accepted[static_cast<size_t>(drafted_of_[static_cast<size_t>(wanted.row)])];
+    }
     if (!wanted.error.empty()) {
       const bool known = !output.errors.empty() && output.errors.back().row == wanted.row;
-      if (!known) output.errors.push_back({wanted.row, std::move(wanted.error)});
+      if (!known) output.errors.push_back({wanted.row, wanted.error});
     } else if (wanted.samples) {
       rows_.append_token(wanted.row, wanted.token_id);
     } else if (wanted.pools) {
@@ -372,7 +480,9 @@ StepOutput Session::collect() {
     std::vector<RowLogprobs>& list = wanted.samples ? output.logprobs : output.prompt_logprobs;
     list.push_back({wanted.row, std::move(wanted.logprobs)});
   }
-  return output;
+  for (size_t i = 0; i < drafted_.size(); ++i) {
+    rows_.live(drafted_[i].row).num_computed -= drafted_[i].num_drafts - output.accepted[i];
+  }
 }
 
 }  // namespace octavo

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -37,6 +38,12 @@ struct StepInput {
   std::vector<bool> samples;
   std::vector<int32_t> mask_rows;
   std::vector<TokenMask> masks;
+  std::vector<int32_t> draft_rows;
+  std::vector<std::vector<int32_t>> draft_token_ids;
+  // Rows that sample under logits processors, with the bits of their stages, and what runs these: it is
+  // called by the thread that called `step`, and what it throws ends its row alone.
+  std::vector<int32_t> processed_rows, processed_stages;
+  std::function<void(int32_t row, Stage stage, float* logits)> process;
 };
 
 struct RowLogprobs {
@@ -56,13 +63,15 @@ struct RowError {
 };
 
 struct StepOutput {
-  std::vector<int32_t> sampled;              // one for each row that samples, in plan order
+  std::vector<int32_t> sampled;              // one for each row that samples, and accepted drafts
+  std::vector<int32_t> accepted;             // how many, for each row with drafts
   std::vector<RowLogprobs> logprobs;         // of sampled tokens, for rows that asked
   std::vector<RowLogprobs> prompt_logprobs;  // in order of rows and positions
   std::vector<RowVectors> pooled;            // of rows that are pooled and computed to their end
   std::vector<RowError> errors;              // such a row has a meaningless token in `sampled`
   double seconds = 0.0;                      // from entry to return
   double swap_seconds = 0.0;                 // of them, for swaps
+  double sample_seconds = 0.0;               // of them, for sampling and logprobs
 };
 
 class Session {
@@ -76,6 +85,8 @@ class Session {
   // Not to be called by two threads at once (throws std::logic_error).
   StepOutput step(StepInput input);
 
+  int64_t vocab_size() const { return rows_.limits().vocab_size; }
+
  private:
   // What is computed from the logits of one wanted row.
   struct Wanted {
@@ -84,6 +95,8 @@ class Session {
     bool samples;         // draw the next token, or score the known one at position + 1
     bool pools;           // neither: keep what the program makes of it
     const uint8_t* mask = nullptr;
+    int32_t place = 0;    // of a row that samples several tokens: which of them
+    int32_t stages = 0;   // at which logits processors see it
     // Results.
     int32_t token_id = 0;
     bool has_logprobs = false;
@@ -92,23 +105,37 @@ class Session {
     std::string error;
   };
 
+  // A row with drafts: they are tokens of this step only.
+  struct Drafted {
+    int32_t row;
+    int32_t num_drafts;
+    std::vector<int32_t> token_ids;  // all known tokens, then the drafts
+  };
+
   void update_rows(StepInput& input);
   void check_moves(const StepInput& input) const;
   void make_batch(const StepInput& input);
+  void take_drafts(const StepInput& input);
   void add_to_batch(int32_t row, int32_t num_tokens, bool samples);
   void add_fork(int32_t row, int32_t num_tokens, bool samples);
   void want(int32_t row, int32_t first_position, int32_t num_tokens, bool samples);
+  void want_drafts(const Drafted& drafted);
+  Wanted& wanted_sample(int32_t row, const char* what);
   void set_masks(const StepInput& input);
+  void set_processed(const StepInput& input);
   void want_pooled(int32_t row, int32_t first_position, int32_t num_tokens);
   void add_wanted(int32_t row, int32_t position, int32_t token, bool samples);
   StepBatch batch() const;
-  double compute(const StepInput& input);
+  void compute(const StepInput& input, StepOutput& output);
   Share own_part_of_blocks(int thread) const;
   void swap_blocks(const StepInput& input, const Share& part) const;
   void copy_blocks(const StepInput& input, const Share& part) const;
-  void judge_slice(const Share& slice);
-  void judge(Wanted& wanted, float* logits);
-  StepOutput collect();
+  const std::vector<int32_t>& tokens_of(int32_t row);
+  bool is_kept(const Wanted& wanted, const Wanted* before) const;
+  void judge_slice(const StepInput& input, const Share& slice, int thread);
+  void judge(const StepInput& input, Wanted& wanted, float* logits);
+  void sample(const StepInput& input, Wanted& wanted, RowState& state, float* logits);
+  void collect(StepOutput& output);
 
   std::shared_ptr<Forward> forward_;
   std::shared_ptr<HostPool> host_;
@@ -123,6 +150,8 @@ class Session {
   std::vector<Wanted> wanted_;
   std::vector<bool> in_step_;           // by row
   std::vector<int32_t> sampled_tokens_; // by row that samples: its last token, an index; others: -1
+  std::vector<Drafted> drafted_;        // in plan order
+  std::vector<int32_t> drafted_of_;     // by row: index into drafted_, or -1
 };
 
 }  // namespace octavo

@@ -29,11 +29,19 @@ def documents() -> list[Path]:
 def known_flags() -> set[str]:
     """Every --flag that the sources define or mention."""
     sys.path.insert(0, str(ROOT / "src"))
-    from octavo.config import engine, server  # noqa: PLC0415 - the path is set up just above
+    from octavo.config import engine, server, vllm_options  # noqa: PLC0415 - the path is set up
     from octavo.config.field import flag_name  # noqa: PLC0415
+    from octavo.config.speculative import SHORT_FORMS  # noqa: PLC0415
 
-    configs = (engine.ModelConfig, engine.CacheConfig, engine.SchedulerConfig, server.ServerConfig)
+    parts = engine.EngineConfig.__dataclass_fields__.values()
+    configs = (*(part.default_factory for part in parts), server.ServerConfig)
     flags = {flag_name(name) for config in configs for name in config.__dataclass_fields__}
+    tables = (
+        *(vllm_options.ENGINE_OPTIONS, vllm_options.REMOVED_OPTIONS),
+        *(vllm_options.SERVER_OPTIONS, vllm_options.BATCH_OPTIONS),
+    )
+    flags.update(flag_name(row.name) for table in tables for row in table)
+    flags.update(map(flag_name, SHORT_FORMS))
     for path in (ROOT / "src" / "octavo" / "cli").rglob("*.py"):
         flags.update(re.findall(r"--[a-z][a-z0-9-]+", path.read_text(encoding="utf-8")))
     return flags
@@ -56,7 +64,7 @@ def faults(path: Path, flags: set[str], variables: set[str]) -> Iterator[str]:
     prose = FENCE.sub("", text)
     for word in CODE.findall(prose):
         if word.startswith("--"):
-            flag = re.split(r"[ =]", word)[0]
+            flag = re.split(r"[ =.]", word)[0].replace("_", "-")
             if flag.removeprefix("--no-") != flag:
                 flag = "--" + flag.removeprefix("--no-")
             if flag not in flags:

@@ -5,7 +5,7 @@ protocol that is contiguous; its elements are float32 unless stated otherwise. T
 of `weights.checkpoint.WeightType`, those of KV pools `ops.kv_types.KvType`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 Buffer = object  # before Python 3.12 a type checker cannot tell who has the buffer protocol
@@ -337,10 +337,15 @@ class RowSampler:
         logits: Buffer,
         token_ids: Sequence[int],
         mask: bytes | None = None,
+        row: int = -1,
+        stages: int = 0,
+        scratch: Buffer | None = None,
+        process: Callable[[int, int], str | None] | None = None,
     ) -> tuple[int, TokenLogprobsTuple | None]:
         """Draw the token after `token_ids`. `logits` must be writable and is scratch afterwards.
 
-        Bit `i % 8` of byte `i // 8` of the mask says whether token `i` may be drawn.
+        Bit `i % 8` of byte `i // 8` of the mask says whether token `i` may be drawn. `process` is
+        called with `row` at each of `stages`; see `Session.step`.
 
         Raises RuntimeError when a logit is NaN or no token is left.
         """
@@ -404,7 +409,14 @@ class Session:
         samples: list[bool],
         mask_rows: list[int],
         masks: list[bytes],
+        draft_rows: list[int],
+        draft_token_ids: list[list[int]],
+        processed_rows: list[int],
+        processed_stages: list[int],
+        scratch: Buffer | None,
+        process: Callable[[int, int], str | None] | None,
     ) -> tuple[
+        list[int],
         list[int],
         list[tuple[int, TokenLogprobsTuple]],
         list[tuple[int, TokenLogprobsTuple]],
@@ -412,11 +424,17 @@ class Session:
         list[tuple[int, str]],
         float,
         float,
+        float,
     ]:
         """Run one step without the GIL.
 
-        Returns sampled ids, logprobs by row, prompt logprobs by row, vectors by row (float32),
-        errors by row, seconds, and those of them that swaps took.
+        `process(row, stage)` works on the logits in `scratch`, float32 [vocab_size], in the thread
+        of the caller; None is success, a text is what went wrong with the row. Stages are bits: 1
+        before penalties, 2 after temperature and min_p.
+
+        Returns sampled ids, how many drafts were accepted of each row with drafts, logprobs by row
+        (several for a row with accepted drafts), prompt logprobs by row, vectors by row (float32),
+        errors by row, seconds, those of them that swaps took, and those that sampling took.
         Raises ValueError when the plan contradicts the rows; nothing was computed then.
         """
 

@@ -32,7 +32,7 @@ REMOVED = {
     "best_of": "ask for n choices and pick one",
     "use_beam_search": "call beam_search with BeamSearchParams",
     "guided_decoding": "use structured_outputs=StructuredOutputsParams(...)",
-    "logits_processors": "use logit_bias, allowed_token_ids or bad_words",
+    "logits_processors": "load them with the engine, and pass what they read in extra_args",
     "truncate_prompt_tokens": "cut the prompt before the call",
 }
 
@@ -138,6 +138,7 @@ class SamplingParams:
     allowed_token_ids: list[int] | None = None  # no other token is drawn
     bad_words: list[str] | None = None  # never written
     structured_outputs: StructuredOutputsParams | None = None  # the form of the answer
+    extra_args: dict[str, Any] | None = None  # for logits processors that the engine has loaded
 
     def __new__(cls, **given: Any) -> SamplingParams:
         """Refuse unknown names; the generated `__init__` takes the known ones."""
@@ -203,6 +204,8 @@ class SamplingParams:
                 rule = "must be a StructuredOutputsParams"
                 raise _wrong("structured_outputs", rule, self.structured_outputs)
             self.structured_outputs.verify()
+        if self.extra_args is not None:
+            _check_extra_args(self.extra_args)
 
     def _verify_numbers(self) -> None:
         self.temperature = _number("temperature", self.temperature, 0.0, 2.0)
@@ -326,6 +329,11 @@ def _wrong(name: str, rule: str, value: object) -> InvalidRequestError:
 def _check_flag(name: str, value: object, others: str = "") -> None:
     if value is not True and value is not False:
         raise _wrong(name, f"must be true or false{others}", value)
+
+
+def _check_extra_args(given: object) -> None:
+    if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
+        raise _wrong("extra_args", "must be an object of names and values", given)
 
 
 def _unknown_field(name: str) -> str:

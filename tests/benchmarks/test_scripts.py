@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import long_prompt, scheduler_cost
+from benchmarks import long_prompt, scheduler_cost, speculation
 from benchmarks.long_prompt import Shape, measure, run
 from benchmarks.record import quantile, spread
 from benchmarks.scheduler_cost import measure_caching, step_costs
 from octavo.config.engine import SchedulerConfig
 from octavo.contracts.step import StepPlan
 from tests.benchmarks.support import engine_machine, entry
+from tests.support.data import smollm2_path
 from tests.support.scripted_engine import scripted_async_llm
 
 SHAPE = Shape(
@@ -123,3 +124,16 @@ def test_quantiles_and_spreads() -> None:
     assert (50.0, 99.0, 100.0) == tuple(quantile(values, share) for share in (0.5, 0.99, 1.0))
     assert 0.0 == quantile([], 0.5)
     assert {"median": 2.0, "min": 1.0, "max": 3.0} == spread([3.0, 1.0, 2.0])
+
+
+def test_speculation_is_compared_on_the_same_answers(tmp_path: Path) -> None:
+    """Both engines compute the same tokens, and only one of them drafts."""
+    out = tmp_path / "found.json"
+    options = ["--rounds", "1", "--tokens", "12", "--batches", "1", "--out", str(out)]
+    speculation.main(["--model", str(smollm2_path()), *options])
+
+    copy, chat = json.loads(out.read_text())["results"]
+    assert (copy["kind"], chat["kind"]) == ("copy", "chat")
+    assert copy["off"]["drafted"]["max"] == 0
+    assert copy["on"]["num_steps"]["max"] <= copy["off"]["num_steps"]["max"]
+    assert copy["on"]["tokens_per_s"]["min"] > 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
 import socket
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from octavo.cli.answer_times import line_of
 from octavo.cli.main import main
 from tests.support.stub_server import StubServer, events, stub_server
 
@@ -75,6 +77,39 @@ def test_thoughts_are_shown_beside_the_answer(capsys: Capture) -> None:
 
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("Yes\n", "Hm.")
+
+
+@pytest.mark.parametrize(
+    ("command", "word", "answer"), [("chat", "chat", chat_answer), ("complete", "", text_answer)]
+)
+def test_stats_are_a_line_beside_the_answer(
+    command: str, word: str, answer: Any, capsys: Capture
+) -> None:
+    """The tokens are those that the server counted; vLLM's name of the system message works."""
+    chunks = answer("Hel", "lo").replace(
+        b"data: [DONE]",
+        b'data: {"choices": [], "usage": {"completion_tokens": 7}}\n\ndata: [DONE]',
+    )
+    answers = {f"{word}__completions".removeprefix("__"): [chunks]}
+    extra = ["--system-prompt", "Be short."] if command == "chat" else []
+    with stub_server(**answers) as stub:
+        assert talk(stub, command, "-q", "Hi", "--stats", *extra) == 0
+
+    shown = capsys.readouterr()
+    assert shown.out == "Hello\n"
+    assert re.fullmatch(
+        r"\nfirst token after \d+ ms, 7 tokens in \d+\.\d\d s, [\d.]+ tokens/s\n", shown.err
+    )
+    assert stub.bodies[0]["stream_options"] == {"include_usage": True}
+
+
+def test_the_line_of_stats_has_what_is_known() -> None:
+    """The first token is not part of the rate."""
+    assert line_of(1.0, 1.5, 3.5, {"completion_tokens": 5}) == (
+        "\nfirst token after 500 ms, 5 tokens in 2.50 s, 2.0 tokens/s"
+    )
+    assert line_of(1.0, None, 3.5, {"completion_tokens": 0}) == "\n0 tokens in 2.50 s"
+    assert line_of(1.0, None, 3.5, {}) == "\nno tokens"
 
 
 def test_a_conversation_carries_its_history(capsys: Capture, typed: Any) -> None:

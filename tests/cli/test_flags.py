@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from octavo.cli.engine_flags import add_engine_flags, engine_config
-from octavo.cli.vllm_flags import add_vllm_flags, explain_vllm_flags
+from octavo.cli.engine_flags import add_engine_flags, engine_config, parse_flags
 from octavo.config.cli_args import Parser, add_options, build
 from octavo.config.engine import EngineConfig
 from octavo.config.server import ServerConfig
+from octavo.config.vllm_options import SERVER_OPTIONS
 from octavo.errors import ConfigError
 
 Capture = pytest.CaptureFixture[str]
@@ -22,10 +22,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser = Parser(prog="octavo serve")
     add_engine_flags(parser)
     add_options(parser, ServerConfig)
-    add_vllm_flags(parser)
-    parsed = parser.parse_args(words)
-    explain_vllm_flags(parsed)
-    return parsed
+    return parse_flags(parser, words, SERVER_OPTIONS)
 
 
 def configure(*words: str) -> tuple[EngineConfig, ServerConfig]:
@@ -105,7 +102,7 @@ def test_a_flag_of_vllm_without_effect_is_explained(capsys: Capture) -> None:
     """In one line; a value that would change the placement is refused."""
     configure("--enforce-eager")
     assert capsys.readouterr().err == (
-        "octavo: --enforce-eager has no effect: nothing is compiled at start anyway\n"
+        "octavo: --enforce-eager has no effect: nothing is compiled at start\n"
     )
     with pytest.raises(ConfigError, match="--tensor-parallel-size 2 is not supported"):
         configure("-tp", "2")

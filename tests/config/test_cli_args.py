@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from octavo.cli.engine_flags import add_engine_flags, engine_config
-from octavo.cli.vllm_flags import add_vllm_flags, explain_vllm_flags
 from octavo.config.cli_args import Parser, add_options, build
 from octavo.config.engine import EngineConfig
 from octavo.config.server import ServerConfig
@@ -32,11 +31,27 @@ def test_no_flags_give_the_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "length"), [("8k", 8000), ("8K", 8192), ("auto", -1), ("-1", -1), ("300", 300)]
+    ("word", "length"),
+    [
+        ("8k", 8000),
+        ("2.3k", 2300),
+        ("8K", 8192),
+        ("2M", 2 * 2**20),
+        ("auto", -1),
+        ("AUTO", -1),
+        ("-1", -1),
+        ("300", 300),
+    ],
 )
 def test_the_context_takes_counts_and_auto(word: str, length: int) -> None:
     """Suffixes count in thousands or 1024s; auto is the largest that fits."""
     assert parse(f"--max-model-len={word}").model.max_model_len == length
+
+
+@pytest.mark.parametrize(("word", "dtype"), [("half", "float16"), ("float", "float32")])
+def test_vllms_further_names_of_types_mean_ours(word: str, dtype: str) -> None:
+    """The configuration holds one name for each."""
+    assert parse("--dtype", word).model.dtype == dtype
 
 
 def test_booleans_have_a_no_form() -> None:
@@ -110,25 +125,6 @@ def test_values_outside_their_range_name_flag_and_limit(words: list[str]) -> Non
     """The range is the field's own."""
     with pytest.raises(ConfigError, match=words[0]):
         parse(*words)
-
-
-def test_flags_of_vllm_without_effect_are_said_so(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line for each, none of them silent."""
-    parser = Parser(prog="octavo test")
-    add_vllm_flags(parser)
-
-    explain_vllm_flags(parser.parse_args(["--enforce-eager", "-tp", "1"]))
-
-    assert capsys.readouterr().err.count("has no effect") == 1
-
-
-def test_a_placement_that_cannot_be_had_is_refused() -> None:
-    """Two ranks would change where the model runs."""
-    parser = Parser(prog="octavo test")
-    add_vllm_flags(parser)
-
-    with pytest.raises(ConfigError, match="--tensor-parallel-size 2"):
-        explain_vllm_flags(parser.parse_args(["-tp", "2"]))
 
 
 def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from octavo.config.engine import EngineConfig, ModelConfig
+from octavo.config.field import option_info
 from octavo.config.keywords import (
-    NO_EFFECT,
-    ONLY,
+    FOREIGN,
     PARTS,
     EngineOptions,
     LLMOptions,
     engine_config,
 )
+from octavo.config.vllm_verdicts import VllmOption
 from octavo.errors import ConfigError
 
 FIELDS = {field.name for kind in PARTS.values() for field in fields(kind)}
@@ -28,11 +28,19 @@ def test_every_field_of_the_configuration_has_a_typed_keyword() -> None:
     assert {field.name for field in fields(EngineConfig)} == set(PARTS)
 
 
-def test_every_accepted_name_of_vllm_has_a_typed_keyword() -> None:
-    """So that a carried-over script type-checks."""
+def test_every_typed_keyword_that_is_not_ours_is_in_the_table_of_vllms() -> None:
+    """So that none is typed and then unknown."""
     own = set(LLMOptions.__annotations__) - set(EngineOptions.__annotations__)
 
-    assert own == NO_EFFECT.keys() | ONLY.keys() | {"task"}
+    assert own - FOREIGN.keys() == {"task"}
+
+
+@pytest.mark.parametrize("part", PARTS.values())
+def test_an_option_that_is_an_object_is_marked_so(part: type[Any]) -> None:
+    """Then it may be a dict in Python, given in parts on the command line, a mapping in a file."""
+    for field in fields(part):
+        info = option_info(field)
+        assert info.is_json == info.help.startswith("JSON"), field.name
 
 
 def test_options_reach_their_part() -> None:
@@ -93,27 +101,44 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
         engine_config({"zzzz": 5})
 
 
-@pytest.mark.parametrize("name", sorted(ONLY))
-def test_a_name_of_vllm_is_accepted_where_it_asks_for_nothing(name: str) -> None:
-    """Any other value is refused by name."""
-    for value in ONLY[name]:
-        engine_config({name: value})
-
-    with pytest.raises(ConfigError, match=f"{name}='other' is not supported; only"):
-        engine_config({name: "other"})
-
-
-@pytest.mark.parametrize("name", sorted(NO_EFFECT))
-def test_a_name_without_effect_is_explained_in_the_log(
-    name: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("row", FOREIGN.values(), ids=FOREIGN)
+def test_a_name_of_vllm_passes_where_it_asks_for_nothing(
+    row: VllmOption, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Only when it was switched on."""
-    with caplog.at_level(logging.INFO):
-        engine_config({name: False})
-        assert caplog.messages == []
-        engine_config({name: True})
+    """In silence. Any other value is refused by name, or said to have no effect."""
+    for value in (*row.asks_nothing, row.default):
+        engine_config({row.name: value})
+    assert caplog.messages == []
 
-    assert caplog.messages == [f"{name} has no effect: {NO_EFFECT[name]}"]
+    other: Any = True if row.shape == "switch" else "other"
+    if row.is_refused:
+        with pytest.raises(ConfigError, match=f"^{row.name}.* is not supported: "):
+            engine_config({row.name: other})
+    else:
+        engine_config({row.name: other})
+        assert caplog.messages == [row.no_effect(row.name)]
+
+
+def test_a_refused_keyword_says_what_was_given_and_what_would_pass() -> None:
+    """In one line."""
+    with pytest.raises(ConfigError) as error:
+        engine_config({"tensor_parallel_size": 2})
+
+    told = "tensor_parallel_size=2 is not supported: there is one rank; only 1 is"
+    assert str(error.value) == told
+    with pytest.raises(ConfigError) as error:
+        engine_config({"kv_transfer_config": {"kv_role": "kv_both"}})
+
+    told = 'kv_transfer_config={"kv_role": "kv_both"} is not supported: KV blocks are not sent to'
+    assert str(error.value) == f"{told} other engines"
+
+
+def test_a_secret_is_not_repeated_in_a_refusal() -> None:
+    """Logs are read by others."""
+    with pytest.raises(ConfigError, match="set HF_TOKEN") as error:
+        engine_config({"hf_token": "hf_secret"})
+
+    assert "hf_secret" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The permanent equality test: machinery never changes an answer.
 
-Alone = batched = chunked = warm prefix cache = preempted = swapped = forked = restored from disk:
-the same tokens, on the real default model, greedy and with a seeded draw.
+Alone = batched = chunked = warm prefix cache = preempted = swapped = forked = restored from disk =
+speculated: the same tokens, on the real default model, greedy and with a seeded draw.
 `test_window_equality.py` has more ways, on tiny models.
 """
 
@@ -23,6 +23,12 @@ Answers = list[list[int]]
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=NEW_TOKENS, ignore_eos=True)
 SAMPLED = SamplingParams(temperature=0.8, seed=1234, max_tokens=NEW_TOKENS, ignore_eos=True)
+SPECULATION = {
+    "method": "ngram",
+    "num_speculative_tokens": 5,
+    "prompt_lookup_max": 3,
+    "prompt_lookup_min": 1,
+}
 STORY = (
     "Mira kept a small shop at the corner of the old harbour and every morning she swept the step "
     "before the fishermen came in for rope and lamps and news of the night "
@@ -141,6 +147,46 @@ def test_forks_answer_what_requests_of_their_own_answer(alone: dict[str, Answers
     assert [output.outputs[0].token_ids for output in outputs] == alone["sampled"]
     assert [output.outputs[1].token_ids for output in outputs] == expected
     assert computed < prompt_tokens + 2 * NUM_PROMPTS * NEW_TOKENS
+
+
+@PARAMS
+def test_speculation_changes_nothing(
+    alone: dict[str, Answers], name: str, params: SamplingParams
+) -> None:
+    """Each prompt by itself, where many tokens are drafted; then all in a batch."""
+    with make(speculative_config=SPECULATION) as llm:
+        core = llm.llm_engine.engine.core
+        for prompt, expected in list(zip(prompts(), alone[name], strict=True))[::4]:
+            (output,) = llm.generate(prompt, params, use_tqdm=False)
+            assert output.outputs[0].token_ids == expected
+        one_by_one = core.stats()
+        assert answers(llm, params) == alone[name]
+
+    assert one_by_one.num_accepted_tokens > 0
+    assert one_by_one.num_draft_tokens > one_by_one.num_accepted_tokens
+    assert core.stats().num_drafts > one_by_one.num_drafts
+
+
+@PARAMS
+def test_speculation_under_pressure_changes_nothing(
+    alone: dict[str, Answers], name: str, params: SamplingParams
+) -> None:
+    """Small steps, preemption by swaps, and two choices of each prompt where they may differ."""
+    several = params.clone()
+    several.n = 2 if name == "sampled" else 1
+    options: dict[str, Any] = {
+        "num_gpu_blocks_override": small_pool(),
+        "max_num_batched_tokens": 48,
+        "preemption_mode": "swap",
+        "swap_space": 0.25,
+    }
+    with make(speculative_config=SPECULATION, **options) as llm:
+        outputs = llm.generate(prompts(), several, use_tqdm=False)
+        stats = llm.llm_engine.engine.core.stats()
+
+    assert [output.outputs[0].token_ids for output in outputs] == alone[name]
+    assert stats.num_swaps > 0
+    assert stats.num_accepted_tokens > 0
 
 
 def test_blocks_from_disk_change_nothing_after_a_restart(

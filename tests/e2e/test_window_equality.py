@@ -46,6 +46,31 @@ PARAMS = {
         ignore_eos=True,
     ),
 }
+FEW = [5, 9, 31]  # tokens of answers that often repeat themselves
+PLAIN = {  # without penalties, which keep a request from drafting
+    "greedy": SamplingParams(
+        temperature=0.0,
+        logprobs=0,
+        allowed_token_ids=FEW,
+        max_tokens=NEW_TOKENS,
+        ignore_eos=True,
+    ),
+    "sampled": SamplingParams(
+        temperature=0.7,
+        seed=7,
+        top_p=0.9,
+        logprobs=0,
+        allowed_token_ids=FEW,
+        max_tokens=NEW_TOKENS,
+        ignore_eos=True,
+    ),
+}
+SPECULATION = {
+    "method": "ngram",
+    "num_speculative_tokens": 5,
+    "prompt_lookup_max": 3,
+    "prompt_lookup_min": 1,
+}
 STORY = [(11 * i * i + 5 * i + 3) % (VOCAB_SIZE - 5) for i in range(160)]
 
 
@@ -243,6 +268,43 @@ def test_blocks_restored_from_disk_change_nothing(
 
     assert now.external_hit_tokens > 0
     assert now.num_blocks_swapped_in > 0
+
+
+def test_speculation_changes_nothing(model: Model) -> None:
+    """Neither the tokens nor one bit of their logprobs, alone and in a pool that is too small."""
+    some = [[*prompt[:20], *prompt[:40]] for prompt in prompts()[::3]]
+    options: dict[str, Any] = {"speculative_config": SPECULATION}
+    with make(model, enable_prefix_caching=False) as llm:
+        expected = {name: answers(llm, params, some) for name, params in PLAIN.items()}
+        plan = llm.llm_engine.engine.memory_plan.kv
+    with make(model, **options) as llm:
+        for name, params in PLAIN.items():
+            for prompt, answer in zip(some, expected[name], strict=True):
+                assert answers(llm, params, [prompt]) == [answer]
+        assert stats(llm).num_accepted_tokens > 0
+        assert stats(llm).num_draft_tokens > stats(llm).num_accepted_tokens
+    pool = 2 * plan.num_blocks_for(60 + NEW_TOKENS)
+    with make(model, num_gpu_blocks_override=max(pool, plan.num_blocks_for(200)), **options) as llm:
+        for name, params in PLAIN.items():
+            assert answers(llm, params, some) == expected[name]
+        assert stats(llm).num_used_blocks == 0
+
+
+def test_the_real_gemma_3_answers_the_same_with_speculation() -> None:
+    """A text of 580 tokens that repeats itself, with a window of 512."""
+    params = PLAIN["greedy"].clone()
+    params.allowed_token_ids = None
+    part = [(7919 * i * i + 31 * i) % 200_000 + 100 for i in range(60)]
+    prompt = [{"prompt_token_ids": [*part * 9, *part[:40]]}]
+    sizes: dict[str, Any] = {"max_model_len": 768, "block_size": 16, "threads": None}
+    found = []
+    for options in ({}, {"speculative_config": SPECULATION}):
+        with make(Model(gemma3_path()), **sizes | options) as llm:
+            found += [answer_of(llm.generate(prompt, params, use_tqdm=False)[0].outputs[0])]
+            now = stats(llm)
+
+    assert found[0] == found[1]
+    assert now.num_accepted_tokens > 0
 
 
 def test_the_real_gemma_3_answers_the_same_beyond_its_window() -> None:

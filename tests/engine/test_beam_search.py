@@ -49,6 +49,7 @@ OTHER_VALUES: dict[str, Any] = {
     "allowed_token_ids": [5],
     "bad_words": ["x"],
     "structured_outputs": StructuredOutputsParams(regex="x"),
+    "extra_args": {"x": 1},
 }
 
 

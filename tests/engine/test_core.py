@@ -14,6 +14,7 @@ from octavo.contracts.progress import ReportProgress
 from octavo.contracts.request import BeamSpec
 from octavo.contracts.step import SamplingSpec, StepPlan, StepResult
 from octavo.engine.core import EngineCore
+from octavo.engine.stats import STEP_TIME_BOUNDS
 from octavo.errors import EngineDeadError, InvalidRequestError
 from octavo.executor.scripted import Block, ScriptedExecutor, answers, hash_of_history
 from octavo.foundation.clock import ManualClock
@@ -211,6 +212,13 @@ def test_an_answer_that_does_not_belong_to_the_plan_fails_the_step(result: StepR
     assert core.stats().num_used_blocks == 0
 
 
+def test_an_answer_about_drafts_that_the_plan_does_not_have_fails_the_step():
+    core = make_core(WrongAnswers(StepResult(step_id=0, sampled=[1], accepted=[0])))
+    core.add_request(make_request("a"))
+    (end,) = core.step()
+    assert "0 rows with drafts, the executor tested those of 1" in (end.error or "")
+
+
 def test_gauges_come_from_live_state_and_go_back_to_zero():
     core = make_core(max_num_seqs=2)
     for number in range(3):
@@ -263,13 +271,24 @@ def test_step_times_tell_computing_from_the_rest():
         clock.advance(2.0)
 
     executor = ScriptedExecutor(
-        SCRIPT, make_kv_plan(8), before_run=take_two_seconds, step_compute_s=1.5
+        *(SCRIPT, make_kv_plan(8)),
+        before_run=take_two_seconds,
+        step_compute_s=1.5,
+        step_sample_s=0.03,
     )
     core = make_core(executor, clock)
     core.add_request(make_request("a", range(10), max_tokens=3))
     run_until_idle(core)
     stats = core.stats()
     assert (stats.num_steps, stats.compute_s, stats.python_s) == (3, 4.5, 1.5)
+    assert stats.sample_s == pytest.approx(0.09)
+    for counts, seconds in (
+        (stats.steps_by_compute_s, 1.5),
+        (stats.steps_by_python_s, 0.5),
+        (stats.steps_by_sample_s, 0.03),
+    ):
+        place = next(i for i, bound in enumerate(STEP_TIME_BOUNDS) if seconds <= bound)
+        assert counts == [3 if i == place else 0 for i in range(len(STEP_TIME_BOUNDS) + 1)]
     assert stats.last_step is not None
     assert (
         stats.last_step.num_rows,

@@ -299,3 +299,17 @@ def test_preemptions_and_swaps_of_all_choices_add_up() -> None:
     assert output is not None
     assert output.metrics is not None
     assert (output.metrics.num_preemptions, output.metrics.num_swaps) == (3, 1)
+
+
+def test_tokens_behind_a_stop_string_are_not_counted() -> None:
+    """A step may bring several tokens, of which only the first belong to the answer."""
+    params = SamplingParams(stop=["three"])
+    rig = OutputRig(params, keeps_metrics=True)
+    ids = TOKENS.encode("two three four five")
+
+    output = rig.push(*ids)
+
+    assert output is not None
+    assert output.metrics is not None
+    assert output.outputs[0].text == "two "
+    assert output.metrics.num_generation_tokens == len(output.outputs[0].token_ids) < len(ids)

@@ -61,7 +61,10 @@ def test_every_backend_starts_with_a_memory_plan_and_runs_steps(backend: str) ->
     assert 16 == plan.kv.num_blocks
     assert 256 == plan.max_model_len
     assert ("weights", 1.0) == reports[-1]
-    assert reference.run(PLAN) == result
+    expected = reference.run(PLAN)
+    assert result.sample_s > 0
+    expected.sample_s = result.sample_s  # the rest is no matter of time
+    assert expected == result
 
 
 def test_what_does_not_fit_is_refused_before_the_weights_are_read() -> None:

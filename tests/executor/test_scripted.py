@@ -281,7 +281,7 @@ def test_logprobs_are_there_for_rows_that_asked():
     silent = new_row(1, "b", token_ids=(6, 7), block_ids=(2,))
     result = executor.run(first_step(asked, silent))
     assert {0} == set(result.logprobs) == set(result.prompt_logprobs)
-    assert result.logprobs[0].token_ids == [7, 7, 8]
+    assert result.logprobs[0][0].token_ids == [7, 7, 8]
     assert [entry.token_ids for entry in result.prompt_logprobs[0]] == [[2], [3], [4], [5]]
 
 
@@ -389,8 +389,8 @@ def test_logprobs_come_from_the_candidates_if_there_are_any():
     executor = make_executor(candidates=lambda tokens, count: [(len(tokens), -0.5), (3, -1.0)])
     result = executor.run(first_step(new_row(num_logprobs=2)))
     assert result.sampled == [5]
-    assert result.logprobs[0].token_ids == [5, 5, 3]
-    assert result.logprobs[0].logprobs == [-0.5, -0.5, -1.0]
+    assert result.logprobs[0][0].token_ids == [5, 5, 3]
+    assert result.logprobs[0][0].logprobs == [-0.5, -0.5, -1.0]
 
 
 def test_swaps_take_the_time_that_they_are_said_to_take():
@@ -402,3 +402,50 @@ def test_swaps_take_the_time_that_they_are_said_to_take():
 def with_tables(row: NewRow, *block_ids: list[int]) -> NewRow:
     """The same row with a block table for each group."""
     return msgspec.structs.replace(row, block_ids=list(block_ids))
+
+
+def drafting(*guesses: int, **fields: Any) -> StepPlan:
+    """Row 0 decodes one token and tests guesses of the next ones."""
+    lists = {
+        "num_tokens": [1 + len(guesses)],
+        "draft_rows": [0],
+        "draft_token_ids": [list(guesses)],
+        **fields,
+    }
+    return next_step(**lists)
+
+
+def test_guesses_are_accepted_up_to_the_first_wrong_one():
+    """The row goes on behind them, and writes over what was computed of the wrong ones."""
+    executor = make_executor()
+    executor.run(first_step(new_row()))
+    result = executor.run(drafting(8, 3))
+    assert (result.sampled, result.accepted) == ([8, 0], [1])
+    plan = next_step(2, table_rows=[0], table_groups=[0], table_places=[2], table_block_ids=[2])
+    assert executor.run(plan).sampled == [0]
+    executor.run(next_step(3))
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        (drafting(8, draft_rows=[]), "drafts not parallel"),
+        (drafting(8, samples=[False]), "drafts for a row that does not sample"),
+        (drafting(), "an empty list of drafts"),
+        (drafting(8, mask_rows=[0], masks=[b"\xff"]), "a row with a mask and drafts"),
+        (drafting(8, num_tokens=[1]), "samples is True"),
+        (drafting(1, 2, 3, 4), "too few blocks"),
+    ],
+)
+def test_wrong_drafts_are_refused(plan: StepPlan, message: str):
+    executor = make_executor()
+    executor.run(first_step(new_row()))
+    with pytest.raises(PlanError, match=message):
+        executor.run(plan)
+
+
+def test_drafts_of_a_row_with_penalties_are_refused():
+    executor = make_executor()
+    executor.run(first_step(new_row(presence_penalty=1)))
+    with pytest.raises(PlanError, match="row 0 has penalties"):
+        executor.run(drafting(8))

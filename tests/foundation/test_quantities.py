@@ -24,14 +24,17 @@ def test_bytes_are_shown_in_the_largest_fitting_unit(num_bytes: int, text: str) 
 
 
 @pytest.mark.parametrize(
-    ("text", "count"), [("8192", 8192), ("8k", 8000), ("8K", 8192), ("1.5M", 1572864), ("-1", -1)]
+    ("text", "count"),
+    [("8192", 8192), ("8k", 8000), ("8K", 8192), ("1.5M", 1572864), ("2.3k", 2300), ("-1", -1)],
 )
 def test_counts_take_decimal_and_binary_suffixes(text: str, count: int) -> None:
     """Lower case counts in thousands, upper case in 1024s."""
     assert parse_count(text, "--x") == count
 
 
-@pytest.mark.parametrize("text", ["", "k", "8q", "8kk", "1.5", "nan", "inf", "1e999"])
+@pytest.mark.parametrize(
+    "text", ["", "k", "8q", "8kk", "1.5", "nan", "inf", "1e999", "1e999999999"]
+)
 def test_what_is_no_count_is_refused_by_flag(text: str) -> None:
     """The error names the flag."""
     with pytest.raises(ConfigError, match="--max-model-len"):

@@ -36,8 +36,8 @@ class Drawn:
 
     def step(self, work: dict[int, int], copies: Sequence[tuple[int, int]] = ()) -> None:
         result = self._driver.step(work, copies)
-        for row, entry in result.logprobs.items():
-            self._entries.setdefault(row, []).append(by_id(entry, VOCAB_SIZE))
+        for row, entries in result.logprobs.items():
+            self._entries.setdefault(row, []).extend(by_id(one, VOCAB_SIZE) for one in entries)
 
     def count(self, row: int) -> int:
         return len(self._entries.get(row, []))
@@ -135,7 +135,7 @@ def test_prompt_logprobs_start_at_the_second_token_and_end_with_the_prompt(
     assert [[token] for token in PROMPT[1:10]] == [entry.token_ids for entry in entries]
     assert [4, 5, 0] == [len(result.prompt_logprobs.get(row, [])) for result in results]
     assert [False, True, True] == [row in result.logprobs for result in results]
-    chosen = results[1].logprobs[row]
+    chosen = results[1].logprobs[row][0]
     assert 3 == len(chosen.token_ids)
     assert chosen.rank == 1
     after = torch.tensor([entry.logprobs[0] for entry in entries])

@@ -81,7 +81,9 @@ def whole_prompt(**changes: Any) -> dict[str, Any]:
 
 
 def run(runner: NativeRunner, **lists: Any) -> StepResult:
-    return runner.run(StepPlan(step_id=1, **lists))
+    result = runner.run(StepPlan(step_id=1, **lists))
+    result.sample_s = 0.0  # what is compared is what was computed
+    return result
 
 
 def table_change(
@@ -113,6 +115,18 @@ def fork(
         "num_tokens": list(num_tokens),
         "samples": list(samples),
     }
+
+
+def drafts(guesses: list[int], **lists: Any) -> dict[str, Any]:
+    """The lists of a plan that computes a new row and tests guesses of its next tokens."""
+    return whole_prompt(
+        **{
+            "num_tokens": [len(PROMPT) + len(guesses)],
+            "draft_rows": [0],
+            "draft_token_ids": [guesses],
+            **lists,
+        }
+    )
 
 
 WRONG_PLANS: dict[str, tuple[dict[str, Any], str]] = {
@@ -233,6 +247,47 @@ WRONG_PLANS: dict[str, tuple[dict[str, Any], str]] = {
     "masks less than the vocabulary": (
         whole_prompt(mask_rows=[0], masks=[b"\xff" * 8]),
         "row 0: its mask is shorter than the vocabulary",
+    ),
+    "guesses more rows than it has lists": (
+        whole_prompt(draft_rows=[0]),
+        "draft_rows and draft_token_ids must be equally long",
+    ),
+    "guesses nothing": (drafts([]), "row 0: its list of drafts is empty"),
+    "guesses a token above": (drafts([70]), "row 0: token 70 is outside"),
+    "guesses for a row that does not sample": (
+        drafts([5], num_tokens=[20], samples=[False]),
+        "row 0: has drafts: it samples",
+    ),
+    "guesses for a row outside the step": (
+        drafts([5], rows=[], num_tokens=[], samples=[]),
+        "a row with drafts takes no part",
+    ),
+    "guesses for a row twice": (
+        drafts([5], draft_rows=[0, 0], draft_token_ids=[[5], [6]]),
+        "row 0: has drafts",
+    ),
+    "guesses and computes no more": (drafts([5], num_tokens=[21]), "samples exactly when"),
+    "guesses under a mask": (
+        drafts([5], mask_rows=[0], masks=[b"\xff" * 9]),
+        "row 0: has a mask and drafts",
+    ),
+    "guesses under a penalty": (
+        drafts([5], new_rows=[new_row(sampling=SamplingSpec(presence_penalty=0.5))]),
+        "row 0: has penalties",
+    ),
+    "guesses beyond its blocks": (
+        drafts([5] * 4, num_tokens=[25]),
+        "row 0: its block table is too short",
+    ),
+    "guesses beyond the context": (
+        drafts(
+            [5, 5],
+            new_rows=[
+                new_row(token_ids=[1] * 159, num_computed_tokens=158, block_ids=[list(range(20))])
+            ],
+            num_tokens=[3],
+        ),
+        "row 0: computes tokens beyond a context of 160",
     ),
     "computes more than a step may": (
         whole_prompt(
@@ -385,9 +440,9 @@ def test_any_number_of_threads_computes_the_same_bits() -> None:
 def test_native_time_is_counted(runner: NativeRunner) -> None:
     """What is left of a step's time is Python's."""
     before = runner.compute_s
-    run(runner, **whole_prompt())
+    result = runner.run(StepPlan(step_id=1, **whole_prompt()))
 
-    assert runner.compute_s > before
+    assert 0 < result.sample_s < runner.compute_s - before
 
 
 def test_an_empty_row_may_be_freed(runner: NativeRunner) -> None:
@@ -395,3 +450,16 @@ def test_an_empty_row_may_be_freed(runner: NativeRunner) -> None:
     expected = run(runner, **whole_prompt()).sampled
 
     assert expected == run(runner, freed_rows=[0, 0, 1], **whole_prompt()).sampled
+
+
+def test_a_guess_that_leads_to_no_numbers_is_a_fault_only_if_it_was_right() -> None:
+    """What is computed behind a wrong guess means nothing."""
+    driver = StepDriver(start(poisoned()), SIZES)
+    expected = generate(driver, PROMPT, 3)
+    row = driver.add(PROMPT)
+    driver.step({row: len(PROMPT)})
+    result = driver.step({row: 1}, drafts={row: [POISON, POISON]})
+
+    assert not result.errors
+    assert result.accepted == [0]
+    assert driver.finish(row)[len(PROMPT) :] == expected[:2]

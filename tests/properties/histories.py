@@ -24,13 +24,24 @@ from tests.support.builders import Rig, make_request, make_rig, solo_answer
 from tests.support.dict_tier import DictTier
 
 VOCAB_SIZE = 6  # few tokens, so that stop ids are met and answers repeat each other
+SPECULATION = (  # one that guesses often and far, and a careful one
+    '{"method": "ngram", "num_speculative_tokens": 6, "prompt_lookup_max": 3, '
+    '"prompt_lookup_min": 1}',
+    '{"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_max": 2}',
+)
 PREFILL_S, DECODE_S, BLOCK_S = 0.001, 0.01, 0.002  # what a step claims to take
 
 
 def script(request_id: str, token_ids: Sequence[int], _num_prompt_tokens: int) -> int:
-    """The next token; choices of one prompt differ, others answer equal prompts alike."""
+    """The next token; choices of one prompt differ, others answer equal prompts alike.
+
+    Half of the tokens are those of three places before, so that guesses are often right.
+    """
     choice = request_id.partition("/")[2]
-    return hash((crc32(choice.encode()), *token_ids)) % VOCAB_SIZE
+    number = hash((crc32(choice.encode()), *token_ids))
+    if number % 2 and len(token_ids) > 2:
+        return token_ids[-3]
+    return number // 2 % VOCAB_SIZE
 
 
 def candidates(token_ids: Sequence[int], count: int) -> list[tuple[int, float]]:
@@ -106,6 +117,7 @@ engines = st.fixed_dictionaries(
         "num_host_slots": st.sampled_from([0, 3, 20]),
         "windows": st.sampled_from([(0,), (0,), (0, 6), (5,), (0, 3, 3)]),
         "max_decode_slowdown": st.sampled_from([0.0, 1.7]),
+        "speculative_config": st.sampled_from([None, *SPECULATION]),
     }
 )
 
@@ -257,6 +269,8 @@ class Histories(RuleBasedStateMachine):
         event(f"swaps: {min(counters.num_swaps, 3)}")
         event(f"copies: {counters.num_blocks_copied > 0}")
         event(f"prefix hits: {counters.prefix_hit_tokens > 0}")
+        event(f"drafts: {min(counters.num_draft_tokens, 3)}")
+        event(f"accepted drafts: {min(counters.num_accepted_tokens, 3)}")
 
     # ---- what must hold
 

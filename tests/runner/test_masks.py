@@ -70,11 +70,11 @@ def test_log_probabilities_are_those_before_the_mask(driver: StepDriver) -> None
     """The best tokens are listed although they could not be drawn."""
     greedy = SamplingSpec(num_logprobs=2)
     row = driver.add(PROMPT, greedy)
-    free = driver.step({row: 13}).logprobs[row]
+    free = driver.step({row: 13}).logprobs[row][0]
     worst = next(token for token in EVERY if token not in free.token_ids)
     masked_row = driver.add(PROMPT, greedy)
     driver.plan.mask_rows, driver.plan.masks = [masked_row], [mask_of([worst])]
-    masked = driver.step({masked_row: 13}).logprobs[masked_row]
+    masked = driver.step({masked_row: 13}).logprobs[masked_row][0]
 
     assert masked.token_ids == [worst, *free.token_ids[1:]]
     assert masked.logprobs[1:] == pytest.approx(free.logprobs[1:], abs=1e-5)

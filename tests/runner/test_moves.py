@@ -65,7 +65,7 @@ class Trace:
         result = driver.step({row: driver.remaining(row) for row in rows.values()})
         assert not result.errors, result.errors
         for name, row in rows.items():
-            self._entries.setdefault(name, []).append(by_id(result.logprobs[row], VOCAB_SIZE))
+            self._entries.setdefault(name, []).append(by_id(result.logprobs[row][0], VOCAB_SIZE))
 
     def of(self, name: str) -> Tensor:
         return torch.stack(self._entries[name])
@@ -127,14 +127,14 @@ def test_blocks_go_out_and_in_before_they_are_copied(backend: str) -> None:
     driver = drive(backend, "llama")
     row = driver.add(PROMPT, GREEDY)
     driver.step({row: 28})
-    last = driver.step({row: 1}).logprobs[row]
+    last = driver.step({row: 1}).logprobs[row][0]
     *kept, moved = driver.tables(row)[0]
     second, third = driver.take_block(), driver.take_block()
     plan = driver.plan
     plan.swap_out_from, plan.swap_out_to = [moved], [7]
     plan.swap_in_from, plan.swap_in_to = [7], [second]
     again = driver.add(PROMPT, GREEDY, num_computed=28, tables=[[*kept, third]])
-    found = driver.step({again: 1}, copies=[(second, third)]).logprobs[again]
+    found = driver.step({again: 1}, copies=[(second, third)]).logprobs[again][0]
 
     assert_same(backend, by_id(last, VOCAB_SIZE), by_id(found, VOCAB_SIZE))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from octavo.engine.stats import EngineStats
@@ -39,6 +41,26 @@ async def test_metrics_have_vllms_names_from_the_start() -> None:
     assert sample(after, "kv_cache_usage_perc") == 0
     assert sample(after, "iteration_tokens_total_count") >= 3
     assert sample(before, "iteration_tokens_total_bucket", 'le="+Inf"') == 0
+
+
+async def test_drafts_are_counted_under_vllms_names() -> None:
+    """The text repeats itself, so all guesses are right; places are counted from the start."""
+    lookup = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 2}
+    async with scripted_server(
+        lambda *_: 7, scheduler={"speculative_config": json.dumps(lookup)}
+    ) as client:
+        before = await scrape(client)
+        await client.post(PATH, {"prompt": "hello", "max_tokens": 20, "ignore_eos": True})
+        after = await scrape(client)
+
+    name = "spec_decode_num_accepted_tokens_per_pos_total"
+    assert [sample(before, name, f'position="{place}"') for place in range(3)] == [0, 0, 0]
+    counts = [sample(after, name, f'position="{place}"') for place in range(3)]
+    assert counts == sorted(counts, reverse=True)
+    assert sample(after, "spec_decode_num_accepted_tokens_total") == sum(counts) > 0
+    assert sample(after, "spec_decode_num_draft_tokens_total") == sum(counts)
+    assert sample(after, "spec_decode_num_drafts_total") == counts[0]
+    assert sample(after, "generation_tokens_total") == 20
 
 
 @pytest.mark.parametrize("stream", [False, True])

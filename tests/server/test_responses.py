@@ -426,7 +426,7 @@ async def test_every_shared_field_reaches_the_chat() -> None:
         **{"frequency_penalty": 0.2, "repetition_penalty": 1.1, "skip_special_tokens": False},
         **{"include_stop_str_in_output": True, "priority": 3, "cache_salt": "s"},
         **{"structured_outputs": {"regex": "a"}, "chat_template_kwargs": {"a": 1}},
-        **{"thinking_token_budget": 9, "parallel_tool_calls": False},
+        **{"thinking_token_budget": 9, "parallel_tool_calls": False, "vllm_xargs": {"a": 1}},
     }
     assert given.keys() == set(SHARED)
     items = checked_items("One", ItemIds(new_response_id()))

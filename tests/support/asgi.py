@@ -152,7 +152,8 @@ async def server_on(llm: AsyncLLM, config: ServerConfig | None = None) -> AsyncI
     state = ServerState(llm, "tiny", config or ServerConfig())
     try:
         state.set_loaded(await llm.ready())
-        yield Client(build_app(state), state)
+        endpoint = state.loaded.config.observability.otlp_traces_endpoint
+        yield Client(build_app(state, is_traced=endpoint is not None), state)
         assert state.open_answers.count == 0
     finally:
         await llm.shutdown()

@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from octavo.config.engine import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
+from octavo.config.engine import (
+    CacheConfig,
+    EngineConfig,
+    ModelConfig,
+    ObservabilityConfig,
+    SchedulerConfig,
+)
 from octavo.config.model_facts import ModelFacts, RopeFacts
 from octavo.contracts.kv_plan import KVPlan
 from octavo.contracts.step import StepPlan
@@ -91,6 +97,8 @@ def scripted_engine(
     facts: Mapping[str, Any] | None = None,
     model: Mapping[str, Any] | None = None,
     scheduler: Mapping[str, Any] | None = None,
+    observability: Mapping[str, Any] | None = None,
+    executor_times: Mapping[str, float] | None = None,
     before_run: Callable[[StepPlan], None] | None = None,
     on_executor: Callable[[ScriptedExecutor], None] | None = None,
     chat_template: str | None = None,
@@ -103,12 +111,14 @@ def scripted_engine(
         model=ModelConfig(**(model or {})),
         cache=CacheConfig(block_size=8),
         scheduler=SchedulerConfig(**(scheduler or {})),
+        observability=ObservabilityConfig(**(observability or {})),
     )
     executor = ScriptedExecutor(
         script or says({}),
         KVPlan(num_blocks=num_blocks, block_size=BLOCK_SIZE, bytes_per_block=1024),
         max_model_len=max_model_len,
         before_run=before_run,
+        **(executor_times or {}),
     )
     if on_executor is not None:
         on_executor(executor)

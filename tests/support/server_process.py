@@ -9,11 +9,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+SERVE = (sys.executable, "-m", "octavo", "serve")
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
 READY = re.compile(r"ready at (https?://\S+|unix:\S+)")
@@ -22,9 +23,14 @@ READY = re.compile(r"ready at (https?://\S+|unix:\S+)")
 class ServerProcess:
     """One server; its log is read by a thread, so that it never blocks on a full pipe."""
 
-    def __init__(self, arguments: list[str], environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        arguments: list[str],
+        environment: dict[str, str] | None = None,
+        command: Sequence[str] = SERVE,
+    ) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "octavo", "serve", "--port", "0", *arguments],
+            [*command, "--port", "0", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -78,9 +84,13 @@ class ServerProcess:
 
 
 @contextmanager
-def serving(*arguments: str, environment: dict[str, str] | None = None) -> Iterator[ServerProcess]:
+def serving(
+    *arguments: str,
+    environment: dict[str, str] | None = None,
+    command: Sequence[str] = SERVE,
+) -> Iterator[ServerProcess]:
     """A server that is ready."""
-    server = ServerProcess(list(arguments), environment)
+    server = ServerProcess(list(arguments), environment, command)
     try:
         server.wait_ready()
         yield server

@@ -20,6 +20,7 @@ from octavo.contracts.step import (
     StepResult,
     TokenLogprobs,
 )
+from octavo.logits_processors import AdapterLogitsProcessor
 from octavo.runner.base import Runner
 from octavo.weights.checkpoint import Checkpoint
 
@@ -41,6 +42,7 @@ class RunnerSizes:
     swap_dir: str | None = None
     activation_dtype: str = "float32"
     threads: int = 1  # tiny models are done before a second thread is awake
+    logits_processors: tuple[type[AdapterLogitsProcessor], ...] = ()
 
 
 def start_runner(make_runner: MakeRunner, checkpoint: Checkpoint, sizes: RunnerSizes) -> Runner:
@@ -51,6 +53,7 @@ def start_runner(make_runner: MakeRunner, checkpoint: Checkpoint, sizes: RunnerS
             activation_dtype=sizes.activation_dtype,
             max_model_len=sizes.max_model_len,
             threads=sizes.threads,
+            logits_processors=sizes.logits_processors,
         ),
         cache=CacheConfig(
             block_size=sizes.block_size,
@@ -159,23 +162,35 @@ class StepDriver:
         twin.is_known, twin.twin, twin.num_computed = False, row, len(twin.token_ids)
         return self._enter(twin)
 
-    def step(self, work: Mapping[int, int], copies: Sequence[tuple[int, int]] = ()) -> StepResult:
-        """Compute so many further tokens of each row; sample where that is all of them."""
+    def step(
+        self,
+        work: Mapping[int, int],
+        copies: Sequence[tuple[int, int]] = (),
+        drafts: Mapping[int, list[int]] | None = None,
+    ) -> StepResult:
+        """Compute so many further known tokens of each row; sample where that is all of them.
+
+        `drafts` of a row are computed and tested behind these.
+        """
+        drafts = drafts or {}
         plan = self.plan
         plan.copy_from += [source for source, _ in copies]
         plan.copy_to += [target for _, target in copies]
         for row, num_tokens in work.items():
-            self._schedule(plan, row, num_tokens)
+            self._schedule(plan, row, num_tokens, drafts.get(row, []))
         self.plan = StepPlan(step_id=plan.step_id + 1)
         result = self.runner.run(plan)
         assert plan.step_id == result.step_id
-        drawn = iter(result.sampled)
+        drawn, accepted = iter(result.sampled), iter(result.accepted)
         for row, num_tokens, samples in zip(plan.rows, plan.num_tokens, plan.samples, strict=True):
-            self._requests[row].num_computed += num_tokens
+            num_drafts = len(drafts.get(row, []))
+            num_accepted = next(accepted) if num_drafts else 0
+            self._requests[row].num_computed += num_tokens - num_drafts + num_accepted
             if samples:
-                token = next(drawn)
+                tokens = [next(drawn) for _ in range(1 + num_accepted)]
                 if row not in result.errors:
-                    self._requests[row].token_ids.append(token)
+                    self._requests[row].token_ids += tokens
+        assert not [*drawn, *accepted]
         return result
 
     def finish(self, row: int) -> list[int]:
@@ -257,8 +272,9 @@ class StepDriver:
             self.plan.swap_in_from.append(self._poison_slot)
             self.plan.swap_in_to.append(block)
 
-    def _schedule(self, plan: StepPlan, row: int, num_tokens: int) -> None:
+    def _schedule(self, plan: StepPlan, row: int, num_tokens: int, drafts: list[int]) -> None:
         request = self._requests[row]
+        num_tokens += len(drafts)
         end = request.num_computed + num_tokens
         if request.twin >= 0 and not request.is_known:
             request.tables = self.tables(request.twin)
@@ -276,7 +292,11 @@ class StepDriver:
             request.is_known = True
         plan.rows.append(row)
         plan.num_tokens.append(num_tokens)
-        plan.samples.append(end == len(request.token_ids) and request.pooling is None)
+        is_complete = end - len(drafts) == len(request.token_ids)
+        plan.samples.append(is_complete and request.pooling is None)
+        if drafts:
+            plan.draft_rows.append(row)
+            plan.draft_token_ids.append(drafts)
 
     def _changes(
         self, plan: StepPlan, request: _Request, group: int, end: int
@@ -331,7 +351,7 @@ def all_logprobs(
         result = driver.step({row: chunk})
         assert not result.errors, result.errors
         entries += result.prompt_logprobs.get(row, [])
-        entries += [result.logprobs[row]] if row in result.logprobs else []
+        entries += result.logprobs.get(row, [])
     driver.finish(row)
     return torch.stack([by_id(entry, vocab_size) for entry in entries])
 

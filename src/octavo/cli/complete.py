@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from octavo.cli.client_flags import add_client_flags, client_of, sampling_of
+from octavo.cli.client_flags import add_client_flags, client_of, stream_of
 from octavo.cli.terminal import questions
 from octavo.config.cli_args import Parser
 
@@ -19,8 +19,8 @@ def run(arguments: Sequence[str]) -> int:
     client = client_of(parsed)
     model = parsed.model_name or client.model()
     for prompt in [parsed.quick] if parsed.quick else questions():
-        body = {"model": model, "prompt": prompt, **sampling_of(parsed)}
-        for chunk in client.stream("/v1/completions", body):
+        body = {"model": model, "prompt": prompt}
+        for chunk in stream_of(parsed, client, "/v1/completions", body):
             for choice in chunk["choices"]:
                 sys.stdout.write(choice["text"])
                 sys.stdout.flush()

@@ -6,7 +6,7 @@ Exit codes: 0 done, 1 it failed, 2 the command line was wrong, 130 interrupted.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
 from octavo.errors import ConfigError, InvalidRequestError, OctavoError
@@ -19,6 +19,7 @@ COMMANDS = {
     "complete": ("octavo.cli.complete", "Let a running server continue texts."),
     "keys": ("octavo.cli.keys", "Make, list and remove the keys of a server."),
     "top": ("octavo.cli.top", "Watch the requests and KV blocks of a running server."),
+    "metrics": ("octavo.cli.metrics", "Print a dashboard or alert rules for its metrics."),
     "pull": ("octavo.cli.pull", "Fetch a model into the cache."),
     "list": ("octavo.cli.list_models", "List the models that are at hand."),
     "bench": ("octavo.cli.bench", "Measure speed on this machine."),
@@ -26,45 +27,54 @@ COMMANDS = {
 }
 
 Command = Callable[[Sequence[str]], int]
+Table = Mapping[str, tuple[str, str]]
+"""Command -> (its module, what it does)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is returned."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    return run_table("octavo", COMMANDS, sys.argv[1:] if arguments is None else arguments)
+
+
+def run_table(program: str, commands: Table, words: Sequence[str]) -> int:
+    """Run the command that the first word names; the exit code is returned."""
     if not words or words[0] in ("-h", "--help", "help"):
-        print(usage())
+        print(usage(program, commands))
         return 0 if words else 2
     if words[0] in ("-V", "--version", "version"):
         from octavo.version import version  # noqa: PLC0415 - keeps --help instant
 
         print(f"octavo {version()}")
         return 0
-    if words[0] not in COMMANDS:
-        return _fail(f"unknown command {words[0]!r}. {_nearest(words[0])}See octavo --help", code=2)
-    return _run(words[0], words[1:])
+    if words[0] not in commands:
+        near = _nearest(words[0], commands)
+        return _fail(f"unknown command {words[0]!r}. {near}See {program} --help", code=2)
+    return run_module(commands[words[0]][0], words[1:])
 
 
-def usage() -> str:
+def usage(program: str, commands: Table) -> str:
     """The text of `octavo --help`."""
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {text}" for name, (_, text) in COMMANDS.items()]
+    width = max(map(len, commands))
+    lines = [f"  {name:<{width}}  {text}" for name, (_, text) in commands.items()]
     return "\n".join(
         [
-            "usage: octavo COMMAND [OPTIONS]",
+            f"usage: {program} COMMAND [OPTIONS]",
             "",
             "LLM inference and serving.",
             "",
             "commands:",
             *lines,
             "",
-            "octavo COMMAND --help tells the options of a command; octavo --version the version.",
+            f"{program} COMMAND --help tells the options of a command; {program} --version the "
+            "version.",
         ]
     )
 
 
-def _run(name: str, arguments: Sequence[str]) -> int:
+def run_module(module: str, arguments: Sequence[str]) -> int:
+    """Run the command that a module holds; errors become exit codes."""
     try:
-        command: Command = import_module(COMMANDS[name][0]).run
+        command: Command = import_module(module).run
         return command(arguments)
     except (ConfigError, InvalidRequestError) as error:
         return _fail(str(error), code=2)
@@ -82,10 +92,10 @@ def _fail(message: str, *, code: int) -> int:
     return code
 
 
-def _nearest(word: str) -> str:
+def _nearest(word: str, commands: Table) -> str:
     import difflib  # noqa: PLC0415 - keeps --help instant
 
-    near = difflib.get_close_matches(word, COMMANDS, n=1)
+    near = difflib.get_close_matches(word, commands, n=1)
     return f"Did you mean {near[0]!r}? " if near else ""
 
 

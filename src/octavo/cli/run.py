@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from octavo.chat.template import ChatTemplate
-from octavo.cli.engine_flags import add_engine_flags, engine_config
+from octavo.cli.engine_flags import add_engine_flags, engine_config, parse_flags
 from octavo.cli.progress import PhaseProgress
 from octavo.cli.terminal import questions
 from octavo.config.cli_args import Parser
@@ -31,7 +31,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--raw", action="store_true", help="Continue the text; no chat template.")
     parser.add_argument("--max-tokens", type=int, help="Longest answer; default: what fits.")
     parser.add_argument("--temperature", type=float, help="0 for the most likely answer.")
-    parsed = parser.parse_args(arguments)
+    parsed = parse_flags(parser, arguments)
     set_up_logging("warning")
     asked = [parsed.prompt] if parsed.prompt is not None else questions()
     overrides = {"temperature": parsed.temperature, "max_tokens": parsed.max_tokens}

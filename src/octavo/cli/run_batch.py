@@ -18,9 +18,10 @@ from typing import BinaryIO
 import msgspec
 from starlette.applications import Starlette
 
-from octavo.cli.engine_flags import add_engine_flags, engine_config
+from octavo.cli.engine_flags import add_engine_flags, engine_config, parse_flags
 from octavo.config.cli_args import Parser, add_options, build
 from octavo.config.server import ServerConfig
+from octavo.config.vllm_options import BATCH_OPTIONS, SERVER_OPTIONS
 from octavo.engine.async_engine import AsyncLLM
 from octavo.errors import ConfigError, InvalidRequestError
 from octavo.foundation.log import set_up_logging
@@ -70,7 +71,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("-o", "--output-file", required=True, metavar="PATH", help="- for stdout.")
     others = set(ServerConfig.__dataclass_fields__) - _SERVER_FLAGS
     add_options(parser, ServerConfig, skip=others)
-    parsed = parser.parse_args(arguments)
+    parsed = parse_flags(parser, arguments, (*BATCH_OPTIONS, *SERVER_OPTIONS))
     set_up_logging("warning")
     for flag, path in (("-i", parsed.input_file), ("-o", parsed.output_file)):
         if "://" in path:

@@ -9,11 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from octavo.cli.banner import banner
-from octavo.cli.engine_flags import add_engine_flags, engine_config
+from octavo.cli.engine_flags import add_engine_flags, engine_config, model_of, parse_flags
 from octavo.cli.progress import PhaseProgress
-from octavo.cli.vllm_flags import add_vllm_flags, explain_vllm_flags
 from octavo.config.cli_args import Parser, add_options, build
 from octavo.config.server import ServerConfig
+from octavo.config.sources import sources_of
+from octavo.config.vllm_options import SERVER_OPTIONS
+from octavo.config.vllm_variables import READ
 from octavo.engine.build import Engine
 from octavo.errors import ConfigError
 from octavo.foundation import env
@@ -21,22 +23,23 @@ from octavo.foundation.log import set_up_logging
 from octavo.server.serve import serve
 
 logger = logging.getLogger(__name__)
+EVERY_INTERFACE = "0.0.0.0"  # noqa: S104 - what commands of this name have always done
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Serve until a signal ends it."""
+def run(arguments: Sequence[str], *, is_vllm: bool = False) -> int:
+    """Serve until a signal ends it. `is_vllm`: by a command that has vLLM's name."""
     parser = Parser(
         prog="octavo serve",
         description="Serve a model over an OpenAI-compatible HTTP API.",
-        epilog="Every flag is also an environment variable: --max-num-seqs is OCTAVO_MAX_NUM_SEQS.",
+        epilog="Every flag is also a key of the file of --config, and an environment variable: "
+        "--max-num-seqs is OCTAVO_MAX_NUM_SEQS. vLLM's further flags are explained when given.",
     )
     add_engine_flags(parser)
     add_options(parser, ServerConfig)
-    add_vllm_flags(parser)
-    parsed = parser.parse_args(arguments)
+    parsed = parse_flags(parser, arguments, SERVER_OPTIONS, is_vllm=is_vllm)
     set_up_logging()
-    explain_vllm_flags(parsed)
     _refuse_swallowed_model(parsed)
+    _take_vllms_ways(parsed, is_vllm)
     server_config = _with_template(build(ServerConfig, parsed))
     _warn_if_open(server_config)
     progress = PhaseProgress(in_bytes=False)
@@ -58,7 +61,7 @@ def _refuse_swallowed_model(parsed: argparse.Namespace) -> None:
 
     The values stay out of the message: they may be secret.
     """
-    if parsed.model or parsed.model_flag or env.flag_value("--model"):
+    if model_of(parsed):
         return
     for flag, values in (
         ("--api-key", parsed.api_key),
@@ -70,6 +73,23 @@ def _refuse_swallowed_model(parsed: argparse.Namespace) -> None:
                 f"{flag} took {len(values)} values and no model was named; "
                 f"name the model first: octavo serve MODEL {flag} ..."
             )
+
+
+def _take_vllms_ways(parsed: argparse.Namespace, is_vllm: bool) -> None:
+    """Where to listen if nobody says, and whose key guards the server."""
+    if not is_vllm:
+        key = READ["api_key"]
+        if env.text(key) and parsed.api_key is None and sources_of(parsed).find("api_key") is None:
+            logger.warning("%s is not read by octavo serve: set OCTAVO_API_KEY", key)
+        return
+    given = (getattr(parsed, name) or sources_of(parsed).find(name) for name in ("host", "uds"))
+    if not any(given):
+        parsed.host = EVERY_INTERFACE
+        logger.warning(
+            "listening on every interface (%s), as vllm does; --host 127.0.0.1 keeps the server to "
+            "this machine",
+            EVERY_INTERFACE,
+        )
 
 
 def _with_template(config: ServerConfig) -> ServerConfig:
@@ -85,5 +105,5 @@ def _with_template(config: ServerConfig) -> ServerConfig:
 
 def _warn_if_open(config: ServerConfig) -> None:
     has_keys = config.api_key or config.api_keys_file is not None
-    if config.host in ("0.0.0.0", "::") and not has_keys:  # noqa: S104 - compared, not bound
+    if config.host in (EVERY_INTERFACE, "::") and not has_keys:
         logger.warning("listening on every interface without --api-key: anybody may use the model")

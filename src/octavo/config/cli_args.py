@@ -1,7 +1,8 @@
 """Config dataclasses -> command line options, and parsed options -> config dataclasses.
 
-A flag is the field's name with dashes; booleans have a `--no-` form; counts take `8k` and `8K`.
-The order of precedence is: command line, then `OCTAVO_<FLAG>` in the environment, then the default.
+A flag is the field's name with dashes; booleans have a `--no-` form; counts take `8k` and `8K`;
+`words.py` has further spellings. The order of precedence is: command line, then the file of
+`--config`, then `OCTAVO_<FLAG>` in the environment, then the default.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ import argparse
 import dataclasses
 import difflib
 import sys
-import types
 import typing
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from octavo.config.field import flag_name, option_info
+from octavo.config.sources import Setting, naming_sources, sources_of
+from octavo.config.texts import SHORT, Shape, plain_kind, scalar_of, shape_of, value_of
+from octavo.config.words import plain_words
 from octavo.errors import ConfigError
-from octavo.foundation import env
-from octavo.foundation.quantities import parse_count
 
 C = TypeVar("C")
 
@@ -27,11 +28,32 @@ ALIASES = {
     "threads": ("-t",),
     "served_model_name": ("--alias",),
 }
-AUTO_IS_MINUS_ONE = frozenset({"max_model_len"})
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors name the nearest known flag and end with exit code 2."""
+    """An argument parser whose errors name the nearest known flag and end with exit code 2.
+
+    `shapes` has the options that may also be set in a file or by a variable, by field name.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.shapes: dict[str, Shape] = {}
+        self._objects: dict[str, str] = {}  # spellings of flags that take parts -> their names
+
+    def note(self, name: str, shape: Shape, spellings: Sequence[str]) -> None:
+        """Remember an option that has been added."""
+        self.shapes[name] = shape
+        if shape == "object":
+            self._objects.update(dict.fromkeys(spellings, flag_name(name)))
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does, after the words of vLLM's spellings are rewritten."""
+        try:
+            words = plain_words(sys.argv[1:] if args is None else args, self._objects)
+        except ConfigError as error:
+            self.error(str(error))
+        return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
         unknown = message.removeprefix("unrecognized arguments: ")
@@ -53,15 +75,17 @@ def add_options(parser: argparse.ArgumentParser, config: type, *, skip: Iterable
         if field.name in skip or "option" not in field.metadata:
             continue
         if option_info(field).on_command_line:
-            _add_option(group, field, hints[field.name])
+            spellings = _add_option(group, field, hints[field.name])
+            if isinstance(parser, Parser):
+                parser.note(field.name, shape_of(field, hints[field.name]), spellings)
 
 
 def build(config: type[C], arguments: argparse.Namespace, **more: Any) -> C:
-    """A config dataclass from parsed options; the environment fills what was not given.
+    """A config dataclass from parsed options; file and environment fill what was not given.
 
     Raises ConfigError.
     """
-    values = dict(more)
+    values, sources = dict(more), sources_of(arguments)
     hints = typing.get_type_hints(config)
     for field in dataclasses.fields(config):  # type: ignore[arg-type]  # every config is a dataclass
         if field.name in values or "option" not in field.metadata:
@@ -69,10 +93,11 @@ def build(config: type[C], arguments: argparse.Namespace, **more: Any) -> C:
         if getattr(arguments, field.name, None) is not None:
             values[field.name] = getattr(arguments, field.name)
             continue
-        text = env.flag_value(flag_name(field.name))
-        if text is not None:
-            values[field.name] = _from_environment(text, field.name, hints[field.name])
-    return config(**values)
+        setting = sources.find(field.name)
+        if setting is not None:
+            values[field.name] = _from_setting(setting, field.name, hints[field.name])
+    with naming_sources(arguments):
+        return config(**values)
 
 
 def warn(message: str) -> None:
@@ -80,13 +105,14 @@ def warn(message: str) -> None:
     print(f"octavo: {message}", file=sys.stderr)  # noqa: T201 - logging is not set up yet
 
 
-def _add_option(group: Any, field: dataclasses.Field[Any], hint: Any) -> None:
+def _add_option(group: Any, field: dataclasses.Field[Any], hint: Any) -> Sequence[str]:
+    """Add one option; its spellings."""
     info, flag = option_info(field), flag_name(field.name)
     text = info.help.replace("%", "%%")
     if field.default not in (None, (), ""):
         text += f" [{field.default}]"
-    names = (flag, *ALIASES.get(field.name, ()))
-    kind = _plain(hint)
+    names = (flag, *ALIASES.get(field.name, ()), *SHORT.get(field.name, ()))
+    kind = plain_kind(hint)
     if kind is bool:
         group.add_argument(
             *names, dest=field.name, action=argparse.BooleanOptionalAction, default=None, help=text
@@ -103,6 +129,7 @@ def _add_option(group: Any, field: dataclasses.Field[Any], hint: Any) -> None:
             metavar=info.metavar or _metavar(kind, info.choices),
             help=text,
         )
+    return names
 
 
 class _Extend(argparse.Action):
@@ -123,56 +150,20 @@ class _Reader:
 
     def __call__(self, text: str) -> Any:
         try:
-            return _read(text, self._field_name, self._kind)
+            return scalar_of(text, self._field_name, self._kind)
         except ConfigError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _from_environment(text: str, field_name: str, hint: Any) -> Any:
-    """The value of a variable. An error names it: whoever reads it may never have set it.
+def _from_setting(setting: Setting, field_name: str, hint: Any) -> Any:
+    """The value of a setting. An error says where it stands: whoever reads it may not know it.
 
     A Kubernetes service called `octavo` sets OCTAVO_PORT in every pod, to a URL.
     """
     try:
-        return _from_text(text, field_name, hint)
+        return value_of(setting.value, field_name, hint)
     except ConfigError as error:
-        name = env.flag_variable(flag_name(field_name))
-        raise ConfigError(f"{error} in the environment variable {name}") from None
-
-
-def _from_text(text: str, field_name: str, hint: Any) -> Any:
-    kind = _plain(hint)
-    if kind is bool:
-        lowered = text.lower()
-        if lowered in ("1", "true", "yes", "on"):
-            return True
-        if lowered in ("0", "false", "no", "off"):
-            return False
-        raise ConfigError(f"{flag_name(field_name)} is on or off, got {text!r}")
-    if typing.get_origin(kind) is tuple:
-        return tuple(text.split(","))
-    return _read(text, field_name, kind)
-
-
-def _read(text: str, field_name: str, kind: Any) -> Any:
-    flag = flag_name(field_name)
-    if field_name in AUTO_IS_MINUS_ONE and text == "auto":
-        return -1
-    if kind is int:
-        return parse_count(text, flag)
-    if kind is float:
-        try:
-            return float(text)
-        except ValueError:
-            raise ConfigError(f"{flag} takes a number, got {text!r}") from None
-    return text
-
-
-def _plain(hint: Any) -> Any:
-    """`int | None` -> int."""
-    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
-        return next(part for part in typing.get_args(hint) if part is not type(None))
-    return hint
+        raise ConfigError(f"{error} {setting.where}") from None
 
 
 def _metavar(kind: Any, choices: Sequence[str] | None) -> str:

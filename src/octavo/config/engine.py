@@ -7,10 +7,12 @@ context, the runner its threads).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from octavo.config.field import check_options, flag_name, option
 from octavo.config.json_option import generation_override
 from octavo.config.kv_events import parse_kv_events
+from octavo.config.speculative import parse_speculative
 from octavo.errors import ConfigError
 
 ACTIVATION_DTYPES = ("auto", "float32", "int8")
@@ -19,10 +21,12 @@ KV_DTYPES = (
     *("int8_per_token_head", "int4_per_token_head"),  # vLLM's names of int8 and int4
 )
 WEIGHT_DTYPES = ("auto", "float32", "bfloat16", "float16")
+DTYPE_NAMES = {"half": "float16", "float": "float32"}  # further names of them, as in vLLM
 POLICIES = ("fcfs", "priority", "fair")
 PREEMPTION_MODES = ("recompute", "swap", "auto")
 BACKENDS = ("native", "torch")
 RUNNERS = ("auto", "generate", "pooling")
+TRACE_DETAILS = ("model", "worker", "all")
 CONVERSIONS = ("auto", "none", "embed", "classify")
 
 
@@ -58,6 +62,7 @@ class ModelConfig:
         None,
         'JSON of defaults that replace those of generation_config.json, such as {"temperature": '
         "0.5}; the others, and the end tokens, stay.",
+        is_json=True,
     )
     max_logprobs: int = option(20, "Most logprobs per position; -1 for no cap.", at_least=-1)
     runner: str = option(
@@ -75,9 +80,15 @@ class ModelConfig:
         None,
         'JSON as in vLLM: how vectors are made, such as {"pooling_type": "MEAN", "use_activation": '
         "false}.",
+        is_json=True,
     )
     hf_overrides: str | None = option(
-        None, 'JSON of keys that replace those of config.json, such as {"is_matryoshka": true}.'
+        None,
+        'JSON of keys that replace those of config.json, such as {"is_matryoshka": true}.',
+        is_json=True,
+    )
+    logits_processors: tuple[str | type[Any], ...] = option(
+        (), "Classes that may change logits before a token is drawn, as module:Class."
     )
     backend: str = option("native", "Where the model runs.", choices=BACKENDS)
     threads: int | None = option(
@@ -85,6 +96,7 @@ class ModelConfig:
     )
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", DTYPE_NAMES.get(self.dtype, self.dtype))
         check_options(self)
         generation_override(self.override_generation_config)
 
@@ -132,6 +144,7 @@ class CacheConfig:
         "JSON as in vLLM: where to publish changes of the prefix cache, such as "
         '{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5557"}. That '
         "endpoint, the default, shows token ids of prompts to every machine that can connect.",
+        is_json=True,
     )
 
     def __post_init__(self) -> None:
@@ -186,6 +199,13 @@ class SchedulerConfig:
         "beside it, by measured speed; 0: no bound.",
         at_least=0,
     )
+    speculative_config: str | None = option(
+        None,
+        "JSON as in vLLM: guess the next tokens from what followed the last ones before, and check "
+        'the guesses in one step, such as {"method": "ngram", "num_speculative_tokens": 4, '
+        '"prompt_lookup_max": 4, "prompt_lookup_min": 2}. Answers do not change.',
+        is_json=True,
+    )
 
     stream_interval: int = option(
         1,
@@ -195,11 +215,46 @@ class SchedulerConfig:
 
     def __post_init__(self) -> None:
         check_options(self)
+        parse_speculative(self.speculative_config)
         if 0 < self.max_decode_slowdown < 1:
             raise ConfigError(
                 "--max-decode-slowdown must be 0 or at least 1: a step with prompts takes no less "
                 f"than one without, got {self.max_decode_slowdown}"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservabilityConfig:
+    """Traces of requests."""
+
+    otlp_traces_endpoint: str | None = option(
+        None,
+        "Address of an OpenTelemetry collector that takes OTLP over HTTP, such as "
+        "http://localhost:4318/v1/traces; needs pip install 'octavo[otel]'. Default: no traces.",
+    )
+    collect_detailed_traces: tuple[str, ...] = option(
+        (),
+        "Times of steps in the traces: model for forward passes, worker for all that the runner "
+        "does, all for both.",
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        endpoint, flag = self.otlp_traces_endpoint, flag_name("otlp_traces_endpoint")
+        if endpoint is not None and not endpoint.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"{flag} must be an http or https address, such as "
+                f"http://localhost:4318/v1/traces, got {endpoint!r}; traces are sent by OTLP over "
+                "HTTP, not by gRPC"
+            )
+        details = tuple(name for text in self.collect_detailed_traces for name in text.split(","))
+        for name in details:
+            if name not in TRACE_DETAILS:
+                known = ", ".join(TRACE_DETAILS)
+                raise ConfigError(f"--collect-detailed-traces takes {known}, got {name!r}")
+        if details and endpoint is None:
+            raise ConfigError(f"--collect-detailed-traces needs {flag}: where traces are sent")
+        object.__setattr__(self, "collect_detailed_traces", details)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +267,7 @@ class EngineConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    observability: ObservabilityConfig = field(default_factory=ObservabilityConfig)
 
     def __post_init__(self) -> None:
         if self.scheduler.preemption_mode == "swap" and not self.cache.swap_space:

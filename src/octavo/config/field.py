@@ -20,6 +20,7 @@ class OptionInfo:
     choices: Sequence[str] | None = None
     metavar: str | None = None
     on_command_line: bool = True
+    is_json: bool = False  # an object, as a text; its parts may be given apart
 
 
 def option(
@@ -31,9 +32,10 @@ def option(
     choices: Sequence[str] | None = None,
     metavar: str | None = None,
     on_command_line: bool = True,
+    is_json: bool = False,
 ) -> Any:
     """A documented field of a frozen config dataclass. `None` is always in range."""
-    info = OptionInfo(help, at_least, at_most, choices, metavar, on_command_line)
+    info = OptionInfo(help, at_least, at_most, choices, metavar, on_command_line, is_json)
     return dataclasses.field(default=default, metadata={"option": info})
 
 

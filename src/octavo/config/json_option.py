@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import difflib
 import json
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from octavo.config.field import flag_name
 from octavo.errors import ConfigError
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 # Sampling parameters of generation_config.json that are taken over, as vLLM does.
 WHOLE_NUMBERS = ("top_k", "max_new_tokens")
@@ -29,6 +33,18 @@ def json_option(name: str, text: str | None) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ConfigError(f"{flag} must be a JSON object, got {text[:60]}")
     return value
+
+
+def typed_option(flag: str, text: str, kind: type[S], example: str) -> S:
+    """The value of an option whose object has fixed fields. Raises ConfigError naming the field."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.ValidationError as error:
+        known = ", ".join(kind.__struct_fields__)
+        hint = f". Known: {known}" if "unknown field" in str(error) else ""
+        raise ConfigError(f"{flag}: {error}{hint}") from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise ConfigError(f"{flag} takes JSON such as '{example}', got {text!r}: {error}") from None
 
 
 def generation_override(text: str | None) -> dict[str, float | int]:

@@ -1,7 +1,7 @@
 """Keyword arguments of `LLM` and `AsyncLLM` -> EngineConfig.
 
 One flat name per field of the config parts. A name that is not known is refused with the nearest
-one; vLLM's names that mean nothing here are accepted as long as their value would change nothing.
+one; vLLM's further names pass or fail as `vllm_options.py` says.
 """
 
 from __future__ import annotations
@@ -9,12 +9,22 @@ from __future__ import annotations
 import difflib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from types import UnionType
-from typing import Any, Literal, TypedDict, get_args, get_type_hints
+from typing import Any, Literal, TypedDict, get_args, get_origin, get_type_hints
 
-from octavo.config.engine import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
+from octavo.config.engine import (
+    CacheConfig,
+    EngineConfig,
+    ModelConfig,
+    ObservabilityConfig,
+    SchedulerConfig,
+)
+from octavo.config.field import option_info
+from octavo.config.speculative import SHORT_FORMS, join_short_forms
+from octavo.config.vllm_options import ENGINE_OPTIONS, KEYWORD_OPTIONS, REMOVED_OPTIONS
+from octavo.config.vllm_verdicts import VllmOption
 from octavo.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -23,38 +33,13 @@ PARTS: Mapping[str, type[Any]] = {
     "model": ModelConfig,
     "cache": CacheConfig,
     "scheduler": SchedulerConfig,
+    "observability": ObservabilityConfig,
 }
 AUTO_LENGTH = -1  # `max_model_len` as a number for "auto"
 
-# vLLM's name -> why its value has no effect
-NO_EFFECT: Mapping[str, str] = {
-    "compilation_config": "nothing is compiled at start",
-    "disable_custom_all_reduce": "there is one rank",
-    "disable_log_requests": "requests are never logged",
-    "distributed_executor_backend": "there is one rank",
-    "enforce_eager": "nothing is compiled at start",
-    "load_format": "the format is recognised from the files",
-    "max_seq_len_to_capture": "there are no graphs to capture",
-    "tokenizer_mode": "there is one kind of tokenizer",
-    "trust_remote_code": "no code from a model's repository is ever run",
-    "use_v2_block_manager": "there is one block manager",
+FOREIGN: Mapping[str, VllmOption] = {
+    row.name: row for row in (*ENGINE_OPTIONS, *REMOVED_OPTIONS, *KEYWORD_OPTIONS)
 }
-# vLLM's name -> the values that ask for nothing which is not here
-ONLY: Mapping[str, tuple[object, ...]] = {
-    "cpu_offload_gb": (0,),
-    "data_parallel_size": (1,),
-    "device": (None, "auto", "cpu"),
-    "disable_sliding_window": (False,),
-    "enable_lora": (False,),
-    "kv_transfer_config": (None,),
-    "pipeline_parallel_size": (1,),
-    "quantization": (None, "auto", "gguf"),
-    "skip_tokenizer_init": (False,),
-    "speculative_config": (None,),
-    "tensor_parallel_size": (1,),
-}
-# Options that are JSON on the command line, and may be dicts in Python
-JSON_OBJECTS = ("hf_overrides", "override_generation_config", "pooler_config")
 # vLLM's older `task` -> what it means
 TASKS: Mapping[str, dict[str, Any]] = {
     "auto": {},
@@ -85,6 +70,7 @@ class EngineOptions(TypedDict, total=False):
     max_logprobs: int
     backend: str
     threads: int | None
+    logits_processors: Sequence[str | type[Any]] | None
     block_size: int
     kv_cache_dtype: str
     calculate_kv_scales: bool
@@ -106,11 +92,14 @@ class EngineOptions(TypedDict, total=False):
     long_prefill_token_threshold: int
     max_num_partial_prefills: int | None
     max_decode_slowdown: float
+    speculative_config: str | Mapping[str, Any] | None
     stream_interval: int
+    otlp_traces_endpoint: str | None
+    collect_detailed_traces: Sequence[str] | None
 
 
 class LLMOptions(EngineOptions, total=False):
-    """The same, and those options of vLLM's that a script may carry over."""
+    """The same, and those options of vLLM's that scripts carry over most; all of them are taken."""
 
     compilation_config: object
     cpu_offload_gb: float
@@ -128,7 +117,6 @@ class LLMOptions(EngineOptions, total=False):
     pipeline_parallel_size: int
     quantization: str | None
     skip_tokenizer_init: bool
-    speculative_config: object
     task: str | None
     tensor_parallel_size: int
     tokenizer_mode: str
@@ -157,9 +145,11 @@ def _typed(part: type[Any], name: str, value: Any) -> Any:
     """The value, if it is of the field's type. Whole numbers are floats too, booleans are not."""
     if name == "max_model_len" and value == "auto":
         return AUTO_LENGTH
-    if name in JSON_OBJECTS and isinstance(value, Mapping):
+    if isinstance(value, Mapping) and option_info(part.__dataclass_fields__[name]).is_json:
         return _json_of(name, value)
     hint = get_type_hints(part)[name]
+    if get_origin(hint) is tuple and isinstance(value, Sequence) and not isinstance(value, str):
+        return tuple(value)
     allowed = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     if type(value) in allowed:
         return value
@@ -170,8 +160,14 @@ def _typed(part: type[Any], name: str, value: Any) -> Any:
 
 
 def _new_names(options: Mapping[str, Any]) -> dict[str, Any]:
-    """`task`, which vLLM has taken apart into `runner` and `convert`."""
+    """`task`, which vLLM has taken apart into `runner` and `convert`; parts of one JSON object."""
     renamed = dict(options)
+    parts = {name: renamed.pop(name) for name in SHORT_FORMS if name in renamed}
+    joined = join_short_forms(parts)
+    if joined is not None:
+        if renamed.get("speculative_config") is not None:
+            raise ConfigError(f"{', '.join(parts)}: say it in speculative_config, given too")
+        renamed["speculative_config"] = joined
     task = renamed.pop("task", None)
     if task is None:
         return renamed
@@ -189,15 +185,11 @@ def _json_of(name: str, value: Mapping[str, Any]) -> str:
 
 def _accept_foreign(name: str, value: Any, known: Mapping[str, str]) -> None:
     """Let vLLM's harmless options pass, or say what is wrong."""
-    if name in NO_EFFECT:
-        if value:
-            logger.info("%s has no effect: %s", name, NO_EFFECT[name])
+    if name in FOREIGN:
+        told = FOREIGN[name].check(value, name, "=")
+        if told is not None:
+            logger.warning("%s", told)
         return
-    if name in ONLY:
-        if value not in ONLY[name]:
-            supported = " or ".join(repr(allowed) for allowed in ONLY[name])
-            raise ConfigError(f"{name}={value!r} is not supported; only {supported} is")
-        return
-    near = difflib.get_close_matches(name, [*known, *NO_EFFECT, *ONLY], n=1)
+    near = difflib.get_close_matches(name, [*known, *FOREIGN], n=1)
     hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(sorted(known))}"
     raise ConfigError(f"unknown option {name!r}. {hint}")

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from octavo.errors import ConfigError
+from octavo.config.json_option import typed_option
 
 _FLAG = "--kv-events-config"
 
@@ -45,14 +45,4 @@ def parse_kv_events(text: str | None) -> KVEventsConfig:
     """The flag's value. Raises ConfigError naming the flag, the field and what would be right."""
     if text is None:
         return KVEventsConfig()
-    try:
-        return msgspec.json.decode(text, type=KVEventsConfig)
-    except msgspec.ValidationError as error:
-        known = ", ".join(KVEventsConfig.__struct_fields__)
-        hint = f". Known: {known}" if "unknown field" in str(error) else ""
-        raise ConfigError(f"{_FLAG}: {error}{hint}") from None
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise ConfigError(
-            f"{_FLAG} takes JSON such as "
-            f"'{{\"enable_kv_cache_events\": true}}', got {text!r}: {error}"
-        ) from None
+    return typed_option(_FLAG, text, KVEventsConfig, '{"enable_kv_cache_events": true}')

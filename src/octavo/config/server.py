@@ -10,6 +10,8 @@ from ipaddress import ip_address
 from octavo.config.field import check_options, flag_name, option
 from octavo.errors import ConfigError
 
+METRICS_NAMESPACES = ("vllm", "octavo")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
@@ -112,6 +114,11 @@ class ServerConfig:
         False, "Send usage in streams that did not ask for it."
     )
     enable_request_id_headers: bool = option(False, "Echo X-Request-Id in the answer.")
+    metrics_namespace: str = option(
+        "vllm",
+        "Prefix of the metrics that vLLM has too; those that it has not are octavo's anyway.",
+        choices=METRICS_NAMESPACES,
+    )
     disable_log_stats: bool = option(False, "No statistics line every 10 seconds.")
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from octavo.contracts.step import TokenLogprobs
+from octavo.contracts.tracing import StepTotals
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 
@@ -43,3 +44,7 @@ class TokenDelta(msgspec.Struct, tag="delta"):
     pooled: bytes | None = None  # of a request that is pooled, in its last delta; see StepResult
     num_preemptions: int = 0  # in the last delta: how often the request yielded, and how often of
     num_swaps: int = 0  # these it was swapped rather than computed again
+    # Where step times are collected: what all steps took until this one, and in the first delta
+    # what they had taken before the request's first.
+    totals: StepTotals | None = None
+    totals_before: StepTotals | None = None

@@ -10,7 +10,7 @@ computed tokens, its block table. A preempted request gives up its row and comes
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -22,8 +22,9 @@ class SamplingSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Sampling of one row, resolved against the vocabulary; see `SamplingParams` for the meaning.
 
     Order of application: logprobs are captured raw; the plan's mask of the row;
-    `allowed_token_ids`, `bad_words`, `min_tokens`, `logit_bias`; penalties (repetition: prompt and
-    output; the others: output only); temperature; `min_p`, `top_k`, `top_p`; draw.
+    `allowed_token_ids`, `bad_words`, `min_tokens`, `logit_bias`; logits processors; penalties
+    (repetition: prompt and output; the others: output only); temperature; `min_p`, processors that
+    keep the best token, `top_k`, `top_p`; draw. After processors the plan's mask holds again.
 
     The draw for the token at position `p` (0-based index in the whole sequence) depends on
     `(seed, p)` and this row's logits only, never on a neighbour or on how the step was cut.
@@ -45,6 +46,9 @@ class SamplingSpec(msgspec.Struct, frozen=True, kw_only=True):
     stop_token_ids: list[int] = []  # EOS and stop ids, masked until `min_tokens` are generated
     num_logprobs: int = -1  # -1 none; 0 the chosen token only; k the k best as well
     num_prompt_logprobs: int = -1  # the same for each prompt token after the first
+    # SamplingParams of the request, what is not at its default, where the engine has logits
+    # processors that may want to work on it
+    processor_params: dict[str, Any] | None = None
 
 
 class NewRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +79,13 @@ class StepPlan(msgspec.Struct, kw_only=True):
     sample where `samples[i]`. A row samples exactly when all its known tokens are computed after
     this step; one that is pooled has its vectors then instead.
 
+    A row that samples may bring *drafts*: guesses of the tokens that follow its known ones. They
+    are computed behind these, and a token is sampled at the last known one and at each draft. The
+    first sampled token is kept in any case, each further one if the token before it is the draft
+    that it followed. So what is kept is what the row would sample without drafts, for a draw
+    depends on seed, position and logits only. What was computed of the other drafts is written
+    over later.
+
     Moves of one kind follow one another in plan order, and all entries that a move reads are those
     from before the computing. A block is `block_size` slots of every layer of a group.
     """
@@ -99,12 +110,17 @@ class StepPlan(msgspec.Struct, kw_only=True):
     copy_from: list[int] = []
     copy_to: list[int] = []
     rows: list[int] = []  # (f) rows that compute, each once; a fork after its twin
-    num_tokens: list[int] = []  # (f) at least 1; 0 for a fork in its first step
+    num_tokens: list[int] = []  # (f) at least 1, drafts included; 0 for a fork in its first step
     samples: list[bool] = []  # (f)
     # (g) rows that sample under a grammar, and the tokens that each may draw: bit `i % 8` of byte
     # `i // 8`, for at least the whole vocabulary
     mask_rows: list[int] = []
     masks: list[bytes] = []
+    # (h) rows with drafts, in the order of `rows`, and the drafts of each, at least one. Not with a
+    # mask, a penalty or a logits processor: these depend on the tokens before, and drafts are only
+    # guesses.
+    draft_rows: list[int] = []
+    draft_token_ids: list[list[int]] = []
 
     @property
     def total_tokens(self) -> int:
@@ -127,12 +143,17 @@ class StepResult(msgspec.Struct, kw_only=True):
     """What a step produced."""
 
     step_id: int
-    sampled: list[int]  # one token id for each True in `StepPlan.samples`, in plan order
-    logprobs: dict[int, TokenLogprobs] = {}  # row -> entry, for rows that asked
+    # One token id for each True in `StepPlan.samples`, in plan order; of a row with drafts as many
+    # more as were accepted.
+    sampled: list[int]
+    accepted: list[int] = []  # how many of its drafts, parallel to `StepPlan.draft_rows`
+    # row -> entries of its sampled tokens, for rows that asked
+    logprobs: dict[int, list[TokenLogprobs]] = {}
     # row -> entries for the prompt tokens computed in this step, from prompt token 1 on
     prompt_logprobs: dict[int, list[TokenLogprobs]] = {}
     # row -> float32 vectors [n, width], for rows that are pooled and complete with this step
     pooled: dict[int, bytes] = {}
     swap_s: float = 0.0  # seconds that this step's swaps took
-    # row -> what went wrong; such a row has a meaningless token in `sampled`
+    sample_s: float = 0.0  # seconds that drawing tokens and scoring took
+    # row -> what went wrong; such a row has meaningless tokens in `sampled`
     errors: dict[int, str] = {}

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -109,6 +109,7 @@ class AsyncLLM:
                     self._clock,
                     keeps_metrics=True,
                     stream_interval=engine.config.scheduler.stream_interval,
+                    tracer=engine.tracer,
                 )
                 self._engine = engine
         return self._engine
@@ -200,33 +201,34 @@ class AsyncLLM:
         )
         return CheckedPooling(request_id or core_id, encoded, params, request)
 
-    def submit(self, checked: CheckedRequest) -> TextStream:
+    def submit(
+        self, checked: CheckedRequest, trace_headers: Mapping[str, str] | None = None
+    ) -> TextStream:
         """Queue a checked request. It runs until its stream is read to the end or closed.
+
+        `trace_headers` are the W3C trace context of the caller, for traces.
 
         Raises EngineDeadError, OverloadedError.
         """
         self._admit()
         self._use_loop(asyncio.get_running_loop())
         assert self._outputs is not None, "a checked request comes from a loaded engine"
-        open_stream = partial(
-            self._outputs.open,
-            checked.request_id,
-            checked.prompt,
-            checked.params,
-            checked.requests,
-        )
+        parts = (checked.request_id, checked.prompt, checked.params, checked.requests)
+        open_stream = partial(self._outputs.open, *parts, trace_headers=trace_headers)
         output: TextStream = OutputStream(open_stream, self._close)
         self._start(output, checked.requests)
         return output
 
-    def submit_pooling(self, checked: CheckedPooling) -> VectorStream:
+    def submit_pooling(
+        self, checked: CheckedPooling, trace_headers: Mapping[str, str] | None = None
+    ) -> VectorStream:
         """The same for a vector."""
         self._admit()
         self._use_loop(asyncio.get_running_loop())
-        assert self._outputs is not None, "a checked request comes from a loaded engine"
-        assert self._engine is not None, "a checked request comes from a loaded engine"
+        assert self._outputs is not None, "it was checked"
+        assert self._engine is not None, "it was checked"
         pooler = self._engine.intake.limits.pooler
-        assert pooler is not None, "a checked request comes from a model that makes vectors"
+        assert pooler is not None, "it was checked"
         open_stream = partial(
             self._outputs.open_pooled,
             checked.request_id,
@@ -234,6 +236,7 @@ class AsyncLLM:
             checked.params,
             checked.request,
             pooler,
+            trace_headers=trace_headers,
         )
         output: VectorStream = OutputStream(open_stream, self._close)
         self._start(output, [checked.request])
@@ -248,6 +251,7 @@ class AsyncLLM:
         priority: int = 0,
         timeout: float | None = None,
         tenant: str = "",
+        trace_headers: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
         """The outputs of one request, in the form that `sampling_params.output_kind` asks for.
 
@@ -259,7 +263,7 @@ class AsyncLLM:
         checked = await self.check(
             prompt, sampling_params, request_id, priority=priority, timeout=timeout, tenant=tenant
         )
-        async with self.submit(checked) as outputs:
+        async with self.submit(checked, trace_headers) as outputs:
             async for output in outputs:
                 yield output
 
@@ -355,6 +359,8 @@ class AsyncLLM:
         for output in list(self._open):
             self._abort(output)
         await asyncio.to_thread(self._thread.stop)
+        if self._engine is not None and self._engine.tracer is not None:
+            await asyncio.to_thread(self._engine.tracer.close)
 
     async def __aenter__(self) -> Self:
         await self.ready()

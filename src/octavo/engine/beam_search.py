@@ -46,6 +46,7 @@ NOT_WITH_BEAMS = (
     "allowed_token_ids",
     "bad_words",
     "structured_outputs",
+    "extra_args",
 )
 
 

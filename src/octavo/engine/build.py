@@ -19,16 +19,19 @@ from octavo.config.kv_events import parse_kv_events
 from octavo.config.model_facts import ModelFacts
 from octavo.contracts.kv_plan import MemoryPlan
 from octavo.contracts.progress import ReportProgress
+from octavo.contracts.tracing import Tracer
 from octavo.engine.core import EngineCore
 from octavo.engine.grammars import Grammars
 from octavo.engine.intake import Intake, IntakeLimits
 from octavo.engine.kv_events import open_publisher
-from octavo.engine.model_kind import config_for, with_kind
+from octavo.engine.model_kind import config_for, with_kind, with_processors
 from octavo.engine.pooler import Pooler
+from octavo.engine.tracing import check_tracing, open_tracer
 from octavo.errors import ConfigError, InvalidRequestError
 from octavo.executor.base import Executor
 from octavo.executor.inline import InlineExecutor
 from octavo.foundation.clock import Clock
+from octavo.logits_processors.loading import load_classes
 from octavo.sampling_params import SamplingParams
 from octavo.text.tokenizer import Tokenizer, tokenizer_from_folder
 from octavo.weights.checkpoint import Checkpoint
@@ -67,6 +70,7 @@ class Engine:
     core: EngineCore
     intake: Intake
     grammars: Grammars
+    tracer: Tracer | None  # takes every request that ends
     default_sampling: Mapping[str, Any]  # SamplingParams fields that the model asks for
 
     @property
@@ -92,6 +96,8 @@ def build_engine(config: EngineConfig, clock: Clock, report: ReportProgress) -> 
     """
     model = config.model
     overridden_sampling(model)  # a wrong value ends the start before the model is looked for
+    load_classes(model.logits_processors)
+    check_tracing(config.observability)
     checkpoint = open_checkpoint(
         model.model,
         revision=model.revision,
@@ -99,7 +105,7 @@ def build_engine(config: EngineConfig, clock: Clock, report: ReportProgress) -> 
         overrides=json_option("hf_overrides", model.hf_overrides),
     )
     checkpoint = with_kind(checkpoint, model)
-    config = config_for(config, checkpoint.facts)
+    config = with_processors(config_for(config, checkpoint.facts), checkpoint.facts)
     with ThreadPoolExecutor(1, thread_name_prefix="octavo-tokenizer") as helper:
         tokenizer = helper.submit(_load_tokenizer, model, checkpoint)
         executor = InlineExecutor(config, checkpoint)
@@ -145,9 +151,13 @@ def assemble(
         eos_token_ids=tuple(dict.fromkeys(id_ for id_ in eos if id_ is not None)),
         num_segments=facts.num_segments,
         pooler=Pooler.of(facts, cuts_prompts=config.scheduler.enable_chunked_prefill),
+        logits_processors=load_classes(config.model.logits_processors),
     )
     grammars = Grammars(tokenizer, facts.vocab_size, limits.eos_token_ids)
     core.use_grammars(grammars)
+    tracer = open_tracer(config.observability, checkpoint.name)
+    if config.observability.collect_detailed_traces:
+        core.collect_totals()
     return Engine(
         name=checkpoint.name,
         config=config,
@@ -157,6 +167,7 @@ def assemble(
         core=core,
         intake=Intake(tokenizer, limits, seed=config.model.seed, clock=clock),
         grammars=grammars,
+        tracer=tracer,
         default_sampling=_default_sampling(config.model, facts),
     )
 

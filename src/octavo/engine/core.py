@@ -27,6 +27,7 @@ from octavo.contracts.kv_plan import MemoryPlan
 from octavo.contracts.progress import ReportProgress
 from octavo.contracts.request import EngineRequest
 from octavo.contracts.step import NewRow, StepPlan, StepResult
+from octavo.contracts.tracing import StepTotals
 from octavo.engine.grammars import Grammars
 from octavo.engine.kv_events import KVEventPublisher
 from octavo.engine.stats import EngineStats, StepStats, StepTimes, take_stats
@@ -62,6 +63,8 @@ class EngineCore:
         self._grammars: Grammars | None = None
         self._times = StepTimes()
         self._admitted_s: dict[str, float] = {}  # of requests whose first delta is still to come
+        self._totals_before: dict[str, StepTotals] = {}  # the same requests, where collected
+        self._collects_totals = False
         self._death: EngineDeadError | None = None
         self._is_stopped = False
 
@@ -93,6 +96,10 @@ class EngineCore:
     def use_grammars(self, grammars: Grammars) -> None:
         """What makes the constraints of requests with a grammar. Comes before the first of them."""
         self._grammars = grammars
+
+    def collect_totals(self) -> None:
+        """From now on deltas tell what steps took."""
+        self._collects_totals = True
 
     @property
     def memory_plan(self) -> MemoryPlan:
@@ -142,6 +149,7 @@ class EngineCore:
         """
         if silent:
             self._admitted_s.pop(request_id, None)
+            self._totals_before.pop(request_id, None)
         return self._scheduler.abort(request_id, reason, silent)
 
     def has_work(self) -> bool:
@@ -158,6 +166,8 @@ class EngineCore:
         deltas = self._run_step()
         if self._admitted_s:  # empty while all that runs only decodes
             self._date_admissions(deltas)
+        if self._collects_totals:
+            self._add_totals(deltas)
         if self._publisher is not None:
             self._publisher.publish(self._scheduler.kv.take_events())
         return deltas
@@ -221,6 +231,7 @@ class EngineCore:
                 python_s=now_s() - begin_s - computed_s,
                 compute_s=computed_s,
                 swap_s=result.swap_s,
+                sample_s=result.sample_s,
             )
         )
         return deltas
@@ -249,11 +260,19 @@ class EngineCore:
             if not requests[new_row.request_id].num_preemptions:
                 # The beams of a search enter one after the other under one id.
                 self._admitted_s.setdefault(new_row.request_id, now_s)
+                if self._collects_totals:
+                    self._totals_before.setdefault(new_row.request_id, self._times.totals())
 
     def _date_admissions(self, deltas: list[TokenDelta]) -> None:
         """Put the time of the first admission into the first delta after it."""
         for delta in deltas:
             delta.admitted_s = self._admitted_s.pop(delta.request_id, None)
+
+    def _add_totals(self, deltas: list[TokenDelta]) -> None:
+        totals = self._times.totals()
+        for delta in deltas:
+            delta.totals = totals
+            delta.totals_before = self._totals_before.pop(delta.request_id, None)
 
     def _raise_if_dead(self) -> None:
         if self._death is not None:
@@ -263,6 +282,13 @@ class EngineCore:
 def _check_result(plan: StepPlan, result: StepResult) -> None:
     """Refuse an answer that does not belong to the plan before anything is changed by it."""
     num_wanted = sum(plan.samples)
+    if plan.draft_rows or result.accepted:
+        num_wanted += sum(result.accepted)
+    if len(result.accepted) != len(plan.draft_rows):
+        raise RuntimeError(
+            f"step {plan.step_id} has {len(plan.draft_rows)} rows with drafts, the executor tested "
+            f"those of {len(result.accepted)}"
+        )
     if result.step_id != plan.step_id or len(result.sampled) != num_wanted:
         raise RuntimeError(
             f"step {plan.step_id} wanted {num_wanted} tokens, the executor answered for step "

@@ -85,6 +85,10 @@ class RequestStream:
         """Whether nothing will be added any more; news may still be waiting to be taken."""
         return self._num_open == 0
 
+    def finish_reasons(self, otherwise: FinishReason) -> tuple[FinishReason, ...]:
+        """Of each choice; `otherwise` of those that still run."""
+        return tuple(choice.finish_reason or otherwise for choice in self.choices)
+
     def push(self, choice: Choice, delta: TokenDelta, now_s: float) -> bool:
         """Take in the news of one choice. True when the core must be told to end it."""
         if delta.finish_reason == "error":
@@ -104,7 +108,10 @@ class RequestStream:
         if len(self.core_ids) < len(self.choices):  # a search that ended without a result
             self.end(delta.finish_reason or "error", delta.stop_reason)
             return False
+        num_tokens = choice.num_tokens + len(delta.token_ids)
         ended_here = choice.push(delta)
+        if self.metrics is not None:  # what came after a stop string does not belong to the answer
+            self.metrics.num_generation_tokens -= num_tokens - choice.num_tokens
         if choice.is_finished:
             self._num_open -= 1
         if self._num_open == 0 or (

@@ -23,6 +23,7 @@ from octavo.engine.grammars import grammar_spec
 from octavo.engine.pooler import Pooler
 from octavo.errors import InvalidRequestError, PromptTooLongError
 from octavo.foundation.clock import Clock
+from octavo.logits_processors.loading import ProcessorClass, check_request, passed_params
 from octavo.pooling_params import PoolingParams
 from octavo.prompts import PromptType
 from octavo.sampling_params import LOWEST_TEMPERATURE, SamplingParams, shown
@@ -66,6 +67,7 @@ class IntakeLimits:
     eos_token_ids: tuple[int, ...] = ()  # of the model, its generation config and its tokenizer
     num_segments: int = 0  # texts that the model can tell apart by token_type_ids
     pooler: Pooler | None = None  # the model makes vectors instead of text
+    logits_processors: tuple[ProcessorClass, ...] = ()
 
 
 class Intake:
@@ -135,6 +137,7 @@ class Intake:
         params.verify()
         self._check_priority(priority)
         self._check_token_ids(params)
+        check_request(self.limits.logits_processors, params)
         max_tokens = self._max_tokens(len(prompt.token_ids), params)
         if beam is not None:
             max_tokens = self._max_beam_tokens(params, beam, len(prompt.token_ids), max_tokens)
@@ -144,7 +147,7 @@ class Intake:
         first = EngineRequest(
             request_id=request_id,
             prompt_token_ids=prompt.token_ids,
-            sampling=self._sampling(params, seed & SEED_MASK),
+            sampling=self._sampling(params, seed & SEED_MASK, is_search=beam is not None),
             max_tokens=max_tokens,
             eos_token_ids=[] if params.ignore_eos else list(self.limits.eos_token_ids),
             stop_token_ids=params.stop_token_ids or [],
@@ -318,7 +321,7 @@ class Intake:
             )
         return min(number, self.limits.vocab_size)
 
-    def _sampling(self, params: SamplingParams, seed: int) -> SamplingSpec:
+    def _sampling(self, params: SamplingParams, seed: int, *, is_search: bool) -> SamplingSpec:
         """What the sampler has to do for the first choice."""
         limits = self.limits
         spec: dict[str, Any] = {
@@ -345,6 +348,8 @@ class Intake:
             spec["min_tokens"] = params.min_tokens
             ends = [*limits.eos_token_ids, *(params.stop_token_ids or ())]
             spec["stop_token_ids"] = list(dict.fromkeys(ends))
+        if limits.logits_processors and not is_search:  # a search ranks by the model's own logits
+            spec["processor_params"] = passed_params(params)
         made = SamplingSpec(**spec)
         _check_something_left(made)
         return made

@@ -14,6 +14,7 @@ from octavo.config.json_option import json_option
 from octavo.config.model_facts import ModelFacts, PoolingFacts, PoolingMethod
 from octavo.engine.pooler import needs_whole_prompts
 from octavo.errors import ConfigError
+from octavo.logits_processors.loading import FLAG, with_plugins
 from octavo.weights.checkpoint import Checkpoint, understood_as
 
 _METHODS: dict[str, PoolingMethod] = {"CLS": "first", "LAST": "last", "MEAN": "mean"}
@@ -59,6 +60,20 @@ def config_for(config: EngineConfig, facts: ModelFacts) -> EngineConfig:
         ),
         cache=replace(cache, enable_prefix_caching=False, num_gpu_blocks_override=num_blocks),
     )
+
+
+def with_processors(config: EngineConfig, facts: ModelFacts) -> EngineConfig:
+    """The configuration with the logits processors of installed packages, as classes.
+
+    Raises ConfigError for one that cannot be loaded, and for any with a model that makes vectors.
+    """
+    model = config.model
+    if facts.pooling is None:
+        classes = with_plugins(model.logits_processors)
+        return replace(config, model=replace(model, logits_processors=classes))
+    if model.logits_processors:
+        raise ConfigError(f"{FLAG}: this model makes vectors and has no logits; leave it out")
+    return config
 
 
 def _pooling(facts: ModelFacts, model: ModelConfig, is_configured: bool) -> PoolingFacts | None:

@@ -7,16 +7,18 @@ here first; the core is told afterwards and stays silent about it. Does not know
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from octavo.contracts.delta import FinishReason, TokenDelta
 from octavo.contracts.request import EngineRequest
+from octavo.contracts.tracing import Tracer
 from octavo.engine.choice import Choice
 from octavo.engine.fan_out import RequestStream
 from octavo.engine.intake import EncodedPrompt
 from octavo.engine.pooled_stream import PooledStream
 from octavo.engine.pooler import Pooler
+from octavo.engine.tracing import OpenTrace
 from octavo.errors import OctavoError, RequestFailedError
 from octavo.foundation.clock import Clock
 from octavo.outputs import RequestMetrics
@@ -46,12 +48,15 @@ class OutputProcessor:
         *,
         keeps_metrics: bool = False,
         stream_interval: int = 1,
+        tracer: Tracer | None = None,
     ) -> None:
         """`stream_interval` is the number of tokens in an output of a stream."""
         self._tokenizer = tokenizer
         self._abort = abort
         self._clock = clock
-        self._keeps_metrics = keeps_metrics
+        self._keeps_metrics = keeps_metrics or tracer is not None
+        self._tracer = tracer
+        self._traces: dict[RequestStream | PooledStream, OpenTrace] = {}
         self._stream_interval = stream_interval
         self._live: dict[str, _Entry] = {}
 
@@ -64,6 +69,7 @@ class OutputProcessor:
         on_news: Callable[[RequestStream], None],
         *,
         kind: RequestOutputKind | None = None,
+        trace_headers: Mapping[str, str] | None = None,
     ) -> RequestStream:
         """The stream that will gather the answers to `requests`: one choice for each, or all
         choices of a beam search, which is one request.
@@ -86,6 +92,10 @@ class OutputProcessor:
         for core_id, choice in zip(stream.core_ids, stream.choices, strict=False):
             assert core_id not in self._live, core_id
             self._live[core_id] = (stream, partial(stream.push, choice), choice)
+        if self._tracer is not None:
+            self._traces[stream] = OpenTrace(
+                request_id, params, len(prompt.token_ids), trace_headers
+            )
         return stream
 
     def open_pooled(
@@ -96,6 +106,7 @@ class OutputProcessor:
         request: EngineRequest,
         pooler: Pooler,
         on_news: Callable[[PooledStream], None],
+        trace_headers: Mapping[str, str] | None = None,
     ) -> PooledStream:
         """The stream that will take the vector of `request`."""
         stream = PooledStream(
@@ -109,6 +120,10 @@ class OutputProcessor:
         )
         assert request.request_id not in self._live, request.request_id
         self._live[request.request_id] = (stream, stream.push, None)
+        if self._tracer is not None:
+            self._traces[stream] = OpenTrace(
+                request_id, params, len(prompt.token_ids), trace_headers
+            )
         return stream
 
     @property
@@ -132,10 +147,14 @@ class OutputProcessor:
             except Exception as error:  # border: this request ends, the others go on
                 logger.exception("request failed while its output was made")
                 stream.fail(RequestFailedError(f"internal error: {error}"))
+            if self._tracer is not None and stream in self._traces:
+                self._traces[stream].note(delta)
             if stream.error is not None:
                 self.close(stream)
             elif (choice is not None and choice.is_finished) or stream.is_finished:
                 del live[delta.request_id]
+                if self._tracer is not None and stream.is_finished:
+                    self._end_trace(stream)
         if ended:
             self._abort(ended, "stop")
 
@@ -144,6 +163,7 @@ class OutputProcessor:
         running = [core_id for core_id in stream.core_ids if self._live.pop(core_id, None)]
         if running:
             self._abort(running, reason)
+        self._end_trace(stream, reason)
 
     def fail_all(self, make_error: Callable[[], OctavoError]) -> None:
         """Every live stream ends with an error of its own; the core is not told, it is gone."""
@@ -151,6 +171,26 @@ class OutputProcessor:
         self._live.clear()
         for stream in streams.values():
             stream.fail(make_error())
+            self._end_trace(stream)
+
+    def _end_trace(
+        self, stream: RequestStream | PooledStream, reason: FinishReason = "error"
+    ) -> None:
+        """Tell the tracer of a stream, once. `reason` is for choices that have none."""
+        trace = self._traces.pop(stream, None)
+        if trace is None or self._tracer is None:
+            return
+        assert stream.metrics is not None, "a tracer needs the times"
+        record = trace.ended(
+            stream.metrics,
+            self._clock.now_s(),
+            finish_reasons=stream.finish_reasons(reason),
+            error=None if stream.error is None else str(stream.error),
+        )
+        try:
+            self._tracer.record(record)
+        except Exception:  # border: a tracer is not worth a request
+            logger.exception("a trace was lost")
 
     def _choice(
         self,

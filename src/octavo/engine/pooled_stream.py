@@ -35,14 +35,14 @@ class PooledStream:
         self.is_finished = False
         self._prompt, self._params, self._pooler = prompt, params, pooler
         self._on_news = on_news
-        self._metrics = metrics
+        self.metrics = metrics
         self._output: PoolingRequestOutput | None = None
 
     def push(self, delta: TokenDelta, now_s: float) -> bool:
         """Take in the news of the core, which need not be told anything."""
-        if self._metrics is not None:
-            self._metrics.admitted_s = self._metrics.admitted_s or delta.admitted_s
-            self._metrics.first_token_s = self._metrics.last_token_s = now_s
+        if self.metrics is not None:
+            self.metrics.admitted_s = self.metrics.admitted_s or delta.admitted_s
+            self.metrics.first_token_s = self.metrics.last_token_s = now_s
         if delta.pooled is not None:
             self._output = PoolingRequestOutput(
                 self.request_id,
@@ -50,13 +50,19 @@ class PooledStream:
                 self._prompt.token_ids,
                 finished=True,
                 num_cached_tokens=delta.num_cached_tokens,
-                metrics=self._metrics,
+                metrics=self.metrics,
             )
             self.is_finished = True
             self._on_news(self)
         elif delta.finish_reason is not None:
             self.fail(_failure(delta))
         return False
+
+    def finish_reasons(self, otherwise: FinishReason) -> tuple[FinishReason, ...]:
+        """As those of a text: one, `otherwise` while it runs."""
+        if not self.is_finished:
+            return (otherwise,)
+        return ("stop",) if self.error is None else ("error",)
 
     def end(self, reason: FinishReason, stop_reason: int | str | None = None) -> None:
         """Finish without a vector."""

@@ -14,11 +14,17 @@ from bisect import bisect_left
 import msgspec
 
 from octavo.contracts.delta import FinishReason
+from octavo.contracts.tracing import StepTotals
 from octavo.kvcache.manager import KVManager
 from octavo.scheduling.scheduler import Scheduler
 
 # Upper bounds of the counts of tokens per step; one more count holds what is above the last.
 STEP_SIZE_BOUNDS = tuple(2**power for power in range(15))
+# The same for seconds of a step.
+STEP_TIME_BOUNDS = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01),
+    *(0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
+)
 
 
 class StepStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +34,8 @@ class StepStats(msgspec.Struct, frozen=True, kw_only=True):
     num_tokens: int  # tokens computed
     python_s: float  # everything else: planning, handing over, committing
     compute_s: float  # computing, see `Executor.compute_s`
-    swap_s: float = 0.0  # moving blocks to and from host slots
+    swap_s: float = 0.0  # of them, moving blocks to and from host slots
+    sample_s: float = 0.0  # of them, drawing and scoring tokens
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +58,10 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     num_step_tokens: int  # tokens computed in all steps
     python_s: float
     compute_s: float
+    sample_s: float
+    steps_by_python_s: list[int]  # as `steps_by_size`, by STEP_TIME_BOUNDS
+    steps_by_compute_s: list[int]
+    steps_by_sample_s: list[int]
     last_step: StepStats | None  # None before the first step
     # lower tiers, forks and deadlines
     num_waiting_deferred: int = 0  # of those that wait: for something else than room
@@ -62,6 +73,12 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     num_blocks_copied: int = 0  # written to while they were shared, or reused in part
     num_missed_deadlines: int = 0
     swap_s: float = 0.0
+    num_drafts: int = 0  # rows that tested guesses of their next tokens, over all steps
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    num_accepted_by_place: list[
+        int
+    ] = []  # of these the first of a row, the second, ..; if it is on
     is_crowded: bool = False  # the first request that waits finds no row or too few blocks
     retry_after_s: float = 1.0  # until the queue will have moved on, by measured speed
 
@@ -77,10 +94,14 @@ class StepTimes:
     def __init__(self) -> None:
         self.num_steps = 0
         self.by_size = [0] * (len(STEP_SIZE_BOUNDS) + 1)
+        self.by_python_s = [0] * (len(STEP_TIME_BOUNDS) + 1)
+        self.by_compute_s = [0] * (len(STEP_TIME_BOUNDS) + 1)
+        self.by_sample_s = [0] * (len(STEP_TIME_BOUNDS) + 1)
         self.num_tokens = 0
         self.python_s = 0.0
         self.compute_s = 0.0
         self.swap_s = 0.0
+        self.sample_s = 0.0
         self.last: StepStats | None = None
 
     def add(self, step: StepStats) -> None:
@@ -91,7 +112,16 @@ class StepTimes:
         self.python_s += step.python_s
         self.compute_s += step.compute_s
         self.swap_s += step.swap_s
+        self.sample_s += step.sample_s
+        self.by_python_s[bisect_left(STEP_TIME_BOUNDS, step.python_s)] += 1
+        self.by_compute_s[bisect_left(STEP_TIME_BOUNDS, step.compute_s)] += 1
+        self.by_sample_s[bisect_left(STEP_TIME_BOUNDS, step.sample_s)] += 1
         self.last = step
+
+    def totals(self) -> StepTotals:
+        """Seconds of all steps so far, as traces show them."""
+        forward_s = self.compute_s - self.sample_s - self.swap_s
+        return StepTotals(self.python_s, forward_s, self.compute_s)
 
 
 def take_stats(scheduler: Scheduler, times: StepTimes) -> EngineStats:
@@ -117,6 +147,10 @@ def take_stats(scheduler: Scheduler, times: StepTimes) -> EngineStats:
         num_step_tokens=times.num_tokens,
         python_s=times.python_s,
         compute_s=times.compute_s,
+        sample_s=times.sample_s,
+        steps_by_python_s=list(times.by_python_s),
+        steps_by_compute_s=list(times.by_compute_s),
+        steps_by_sample_s=list(times.by_sample_s),
         last_step=times.last,
         num_waiting_deferred=num_waiting - len(scheduler.waiting),
         external_query_tokens=num_looked_up,
@@ -127,6 +161,10 @@ def take_stats(scheduler: Scheduler, times: StepTimes) -> EngineStats:
         num_blocks_copied=counters.num_blocks_copied,
         num_missed_deadlines=counters.num_missed_deadlines,
         swap_s=times.swap_s,
+        num_drafts=counters.num_drafts,
+        num_draft_tokens=counters.num_draft_tokens,
+        num_accepted_tokens=counters.num_accepted_tokens,
+        num_accepted_by_place=list(counters.num_accepted_by_place),
         is_crowded=scheduler.is_crowded,
         retry_after_s=scheduler.estimate_wait_s(),
     )

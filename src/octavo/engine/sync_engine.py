@@ -69,6 +69,7 @@ class SyncEngine:
             clock,
             keeps_metrics=keeps_metrics,
             stream_interval=engine.config.scheduler.stream_interval,
+            tracer=engine.tracer,
         )
         self._streams: dict[str, RequestStream] = {}  # of `add_request`, live ones by id
         self._news: list[RequestStream] = []
@@ -80,6 +81,8 @@ class SyncEngine:
         """Stop the executor. May be called twice."""
         self._is_stopped = True
         self.engine.core.stop()
+        if self.engine.tracer is not None:
+            self.engine.tracer.close()
 
     def check(
         self,

@@ -21,6 +21,7 @@ from octavo.contracts.kv_plan import KVGroup, KVPlan, MemoryPlan
 from octavo.contracts.kv_tier import KVTier
 from octavo.contracts.progress import ReportProgress
 from octavo.contracts.step import NewRow, SamplingSpec, StepPlan, StepResult, TokenLogprobs
+from octavo.executor.scripted_row import EMPTY, ScriptedRow
 
 Script = Callable[[str, Sequence[int], int], int]
 """(request_id, known token ids, number of prompt tokens) -> the next token id.
@@ -36,8 +37,6 @@ Must be a function of its arguments alone.
 
 Block = list[int]
 """The entries of a block or of a host slot, one for each token."""
-
-_EMPTY = 0  # digest before the first token; also what an entry holds that was never written
 
 
 class PlanError(AssertionError):
@@ -64,44 +63,6 @@ def hash_of_history(vocab_size: int) -> Script:
     return next_token
 
 
-class _Row:
-    """What a runner keeps of one request."""
-
-    __slots__ = (
-        "block_ids",
-        "digests",
-        "num_computed",
-        "num_prompt",
-        "pooling",
-        "request_id",
-        "sampling",
-        "token_ids",
-    )
-
-    def __init__(self, new: NewRow) -> None:
-        self.request_id = new.request_id
-        self.token_ids = list(new.token_ids)
-        self.num_prompt = new.num_prompt_tokens
-        self.num_computed = new.num_computed_tokens
-        self.block_ids = [list(ids) for ids in new.block_ids]
-        self.sampling: SamplingSpec = new.sampling
-        self.pooling = new.pooling
-        self.digests: list[int] = []  # right entries of the first tokens, before the group's mark
-
-    def digest_until(self, num_tokens: int) -> list[int]:
-        """What the entries of the first `num_tokens` tokens should be made of."""
-        for position in range(len(self.digests), num_tokens):
-            before = self.digests[-1] if self.digests else _EMPTY
-            digest = hash((before, position, self.token_ids[position]))
-            self.digests.append(abs(digest) + 1)  # neither empty nor garbage
-        return self.digests[:num_tokens]
-
-    def replace_newest(self, token_id: int) -> None:
-        """The token that was sampled last is another one."""
-        self.token_ids[-1] = token_id
-        del self.digests[len(self.token_ids) - 1 :]
-
-
 class ScriptedExecutor:
     """An `Executor` without a model. Raises PlanError for a plan that a runner could not run."""
 
@@ -115,6 +76,7 @@ class ScriptedExecutor:
         max_num_batched_tokens: int = 1 << 20,
         step_compute_s: float = 0.0,
         step_swap_s: float = 0.0,
+        step_sample_s: float = 0.0,
         candidates: Candidates | None = None,
         tier: Callable[[list[Block]], KVTier] | None = None,
         before_run: Callable[[StepPlan], None] | None = None,
@@ -122,8 +84,9 @@ class ScriptedExecutor:
         """`before_run` sees every plan; it may block, to hold the engine in a step.
 
         `step_compute_s` and `step_swap_s` are the times that a step, or one with swaps, claims to
-        take. `candidates` are the log-probabilities of rows that ask for them. `tier` makes a tier
-        that loads into and stores from the list of host slots that it is given.
+        take, `step_sample_s` that of drawing its tokens. `candidates` are the log-probabilities of
+        rows that ask for them. `tier` makes a tier that loads into and stores from the list of host
+        slots that it is given.
         """
         self._script = script
         self._kv_plan = kv_plan
@@ -132,13 +95,14 @@ class ScriptedExecutor:
         self._max_num_batched_tokens = max_num_batched_tokens
         self._step_compute_s, self._compute_s = step_compute_s, 0.0
         self._step_swap_s = step_swap_s
+        self._step_sample_s = step_sample_s
         self._candidates = candidates
         self._obeys_masks = False
         self._before_run = before_run
         self._entries = _empty_blocks(kv_plan.num_blocks, kv_plan.block_size)
         self._slots = _empty_blocks(kv_plan.num_host_slots, kv_plan.block_size)
         self._tier = None if tier is None else tier(self._slots)
-        self._rows: dict[int, _Row] = {}
+        self._rows: dict[int, ScriptedRow] = {}
         self._row_faults: dict[str, str] = {}
         self._run_faults: list[tuple[Exception, bool]] = []
         self._has_lost_step = False
@@ -229,6 +193,12 @@ class ScriptedExecutor:
         _demand(len(plan.mask_rows) == len(plan.masks), "masks not parallel")
         sampling = {row for row, samples in zip(plan.rows, plan.samples, strict=True) if samples}
         _demand(sampling.issuperset(plan.mask_rows), "a mask for a row that does not sample")
+        _demand(len(plan.draft_rows) == len(plan.draft_token_ids), "drafts not parallel")
+        drafted = set(plan.draft_rows)
+        in_order = [row for row in plan.rows if row in drafted and row in sampling]
+        _demand(in_order == plan.draft_rows, "drafts for a row that does not sample, or disordered")
+        _demand(all(plan.draft_token_ids), "an empty list of drafts")
+        _demand(drafted.isdisjoint(plan.mask_rows), "a row with a mask and drafts")
         _demand(bool(plan.rows or plan.swap_out_to), "an empty plan was sent")
         _demand(len(set(plan.rows)) == len(plan.rows), f"a row twice: {plan.rows}")
         _demand(
@@ -261,6 +231,9 @@ class ScriptedExecutor:
             _demand(row.num_computed < len(row.token_ids), f"row {number}: its token is computed")
             _demand(len(row.token_ids) > row.num_prompt, f"row {number} has sampled nothing")
             row.replace_newest(token_id)
+        for number, drafts in zip(plan.draft_rows, plan.draft_token_ids, strict=True):
+            _demand(not _has_penalties(self._row(number).sampling), f"row {number} has penalties")
+            self._row(number).drafts = drafts
 
     def _enter(self, new: NewRow, plan: StepPlan) -> None:
         """Fill a new row; a twin follows the row whose logits it samples from."""
@@ -278,7 +251,7 @@ class ScriptedExecutor:
             place = plan.rows.index(new.row)
             _demand(new.twin_row in plan.rows[:place], f"a twin before the row it follows: {new}")
             _demand(plan.samples[plan.rows.index(new.twin_row)], f"its twin does not sample: {new}")
-        self._rows[new.row] = _Row(new)
+        self._rows[new.row] = ScriptedRow(new)
 
     @property
     def _groups(self) -> tuple[KVGroup, ...]:
@@ -308,7 +281,7 @@ class ScriptedExecutor:
             for target in targets:
                 blocks[target] = [_garbage_of(plan)] * self._kv_plan.block_size
 
-    def _row(self, row: int) -> _Row:
+    def _row(self, row: int) -> ScriptedRow:
         _demand(row in self._rows, f"row {row} is not known")
         return self._rows[row]
 
@@ -333,8 +306,9 @@ class ScriptedExecutor:
             name = f"row {number} ({row.request_id})"
             is_twin = any(new.row == number and new.twin_row >= 0 for new in plan.new_rows)
             _demand(is_twin or num_tokens >= 1, f"{name} computes no tokens")
-            _demand(end <= len(row.token_ids), f"{name} computes tokens that nobody knows")
-            is_complete = end == len(row.token_ids)
+            num_known = len(row.token_ids) + len(row.drafts)
+            _demand(end <= num_known, f"{name} computes tokens that nobody knows")
+            is_complete = end == num_known
             is_pooled = row.pooling is not None
             _demand(samples == (is_complete and not is_pooled), f"{name}: samples is {samples}")
             is_whole = begin == 0 and is_complete
@@ -345,7 +319,7 @@ class ScriptedExecutor:
             row.num_computed = end
 
     def _write_entries(
-        self, name: str, row: _Row, begin: int, end: int, garbage: int | None
+        self, name: str, row: ScriptedRow, begin: int, end: int, garbage: int | None
     ) -> None:
         """The entries of tokens [begin, end) in every group, or garbage in their place."""
         block_size, digests = self._kv_plan.block_size, row.digest_until(end)
@@ -378,7 +352,9 @@ class ScriptedExecutor:
                 self._write_entries(name, row, begin, row.num_computed, _garbage_of(plan))
         return spoiled
 
-    def _read_group(self, name: str, row: _Row, group: int, begin: int, garbage: int) -> bool:
+    def _read_group(
+        self, name: str, row: ScriptedRow, group: int, begin: int, garbage: int
+    ) -> bool:
         """Read what tokens from `begin` on see in one group. True if it is garbage of this step."""
         block_size, window = self._kv_plan.block_size, self._groups[group].window
         digests, ids = row.digest_until(row.num_computed), row.block_ids[group]
@@ -400,7 +376,9 @@ class ScriptedExecutor:
 
     def _sample(self, plan: StepPlan, errors: dict[int, str], spoiled: set[int]) -> StepResult:
         """One token from the script for each row that samples."""
-        result = StepResult(step_id=plan.step_id, sampled=[], errors=errors)
+        result = StepResult(
+            step_id=plan.step_id, sampled=[], errors=errors, sample_s=self._step_sample_s
+        )
         masks = dict(zip(plan.mask_rows, plan.masks, strict=True))
         for number, num_tokens, samples in zip(
             plan.rows, plan.num_tokens, plan.samples, strict=True
@@ -408,30 +386,46 @@ class ScriptedExecutor:
             row = self._row(number)
             if row.sampling.num_prompt_logprobs >= 0:
                 result.prompt_logprobs[number] = _prompt_logprobs(row, num_tokens)
-            is_complete = row.num_computed == len(row.token_ids)
+            is_complete = row.num_computed >= len(row.token_ids)
             if row.pooling is not None and is_complete and number not in errors:
                 # As many numbers as the model has vectors for it, each the sum of the prompt.
                 count = row.num_prompt if row.pooling == "all" else 1
                 result.pooled[number] = array("f", [sum(row.token_ids)] * count).tobytes()
             if not samples:
                 continue
-            token_id = -1
-            if number not in spoiled and number not in errors:
-                token_id = self._script(row.request_id, row.token_ids, row.num_prompt)
-                if number in masks:
-                    token_id = self._masked(token_id, masks[number], row.request_id)
-            num_logprobs = row.sampling.num_logprobs
-            if num_logprobs >= 0:
-                best = None
-                if self._candidates is not None and token_id >= 0:
-                    best = self._candidates(row.token_ids, num_logprobs)
-                    token_id = best[0][0] if row.sampling.temperature == 0 else token_id
-                result.logprobs[number] = _logprobs(token_id, num_logprobs, best)
-            row.token_ids.append(token_id)
-            result.sampled.append(token_id)
+            drafts = row.drafts
+            is_bad = number in spoiled or number in errors
+            result.sampled.append(self._draw(number, masks.get(number), result, is_bad=is_bad))
+            num_accepted = 0
+            while num_accepted < len(drafts) and row.token_ids[-1] == drafts[num_accepted]:
+                num_accepted += 1
+                result.sampled.append(self._draw(number, None, result))
+            if drafts:
+                row.drop_drafts(num_accepted)
+                result.accepted.append(num_accepted)
         if plan.swap_out_to or plan.swap_in_to:
             result.swap_s = self._step_swap_s
         return result
+
+    def _draw(
+        self, number: int, mask: bytes | None, result: StepResult, *, is_bad: bool = False
+    ) -> int:
+        """Append the next token to a row, -1 if it failed, and its log-probabilities."""
+        row, token_id = self._row(number), -1
+        if not is_bad:
+            token_id = self._script(row.request_id, row.token_ids, row.num_prompt)
+            if mask is not None:
+                token_id = self._masked(token_id, mask, row.request_id)
+        num_logprobs = row.sampling.num_logprobs
+        if num_logprobs >= 0:
+            best = None
+            if self._candidates is not None and token_id >= 0:
+                best = self._candidates(row.token_ids, num_logprobs)
+                token_id = best[0][0] if row.sampling.temperature == 0 else token_id
+            entry = _logprobs(token_id, num_logprobs, best)
+            result.logprobs.setdefault(number, []).append(entry)
+        row.token_ids.append(token_id)
+        return token_id
 
     def _masked(self, token_id: int, mask: bytes, request_id: str) -> int:
         """The script's token, or one that the mask allows."""
@@ -443,13 +437,17 @@ class ScriptedExecutor:
         return (allowed & -allowed).bit_length() - 1
 
 
+def _has_penalties(spec: SamplingSpec) -> bool:
+    return (spec.repetition_penalty, spec.presence_penalty, spec.frequency_penalty) != (1, 0, 0)
+
+
 def _garbage_of(plan: StepPlan) -> int:
     """What a failed row writes in this step, and what is written after reading that."""
     return -1 - plan.step_id
 
 
 def _empty_blocks(count: int, block_size: int) -> list[Block]:
-    return [[_EMPTY] * block_size for _ in range(count)]
+    return [[EMPTY] * block_size for _ in range(count)]
 
 
 def _entry(digest: int, group: int) -> int:
@@ -457,7 +455,7 @@ def _entry(digest: int, group: int) -> int:
     return digest if not group else abs(hash((digest, group))) + 1
 
 
-def _prompt_logprobs(row: _Row, num_tokens: int) -> list[TokenLogprobs]:
+def _prompt_logprobs(row: ScriptedRow, num_tokens: int) -> list[TokenLogprobs]:
     """Entries for the prompt tokens that follow a token computed in this step."""
     begin = row.num_computed - num_tokens + 1
     end = min(row.num_computed + 1, row.num_prompt)

@@ -31,7 +31,7 @@ VARIABLES = (CACHE, CPU_ISA, LOG_LEVEL, LOG_INTERVAL)
 
 def value(variable: EnvVariable) -> str | None:
     """The variable's text; an empty one counts as unset."""
-    return os.environ.get(variable.name) or None
+    return text(variable.name)
 
 
 def cache_folder() -> Path:
@@ -45,7 +45,17 @@ def cache_folder() -> Path:
 
 def flag_value(flag: str) -> str | None:
     """The value of `--some-flag` from `OCTAVO_SOME_FLAG`; an empty one counts as unset."""
-    return os.environ.get(flag_variable(flag)) or None
+    return text(flag_variable(flag))
+
+
+def text(name: str) -> str | None:
+    """The text of a variable by its name; an empty one counts as unset."""
+    return os.environ.get(name) or None
+
+
+def names_beginning(prefix: str) -> list[str]:
+    """The names of the variables that are set and begin so."""
+    return sorted(name for name, value in os.environ.items() if value and name.startswith(prefix))
 
 
 def flag_variable(flag: str) -> str:

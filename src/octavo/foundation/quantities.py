@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from octavo.errors import ConfigError
 
 _STEPS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -16,6 +18,7 @@ _SUFFIXES = {
     "G": 2**30,
     "T": 2**40,
 }
+_LARGEST = Decimal(2**64)  # a text of few characters may have a billion digits: 1e999999999
 
 
 def format_bytes(num_bytes: float) -> str:
@@ -38,13 +41,14 @@ def parse_count(text: str, flag: str) -> int:
 
     Raises ConfigError naming `flag`.
     """
+    text = text.strip()
     digits = text.rstrip("kmgtKMGT")
     suffix = text[len(digits) :]
     try:
-        value = float(digits) * _SUFFIXES[suffix]
-    except (KeyError, ValueError):
+        value = Decimal(digits) * _SUFFIXES[suffix]  # exact: 2.3k is 2300
+    except (KeyError, ArithmeticError):
         message = f"{flag} takes a whole number such as 8192, 8k or 8K, got {text!r}"
         raise ConfigError(message) from None
-    if not value.is_integer():
+    if not value.is_finite() or abs(value) >= _LARGEST or value != value.to_integral_value():
         raise ConfigError(f"{flag} must be a whole number, got {text!r}")
     return int(value)

@@ -14,6 +14,7 @@ and all groups take their blocks from one pool. The life of a block in the hands
     announce   the next step leaves the first n tokens computed: blocks that are full then are
                findable from now on, *before* the step runs, so that equal prompts of a step share
     commit     the step ran: what was announced is true, moves are made
+    publish    more was computed than announced, for guesses of tokens turned out to be right
     retract    the step ran but not for this request: what it announced was never computed
     free       give all blocks back; the findable ones stay findable until they are reused
 
@@ -279,13 +280,18 @@ class KVManager:
     def commit(self) -> None:
         """The step ran: all that was announced, and not retracted, is computed; moves are made."""
         assert not self.moves.num_pending, "moves were decided that no plan carries"
-        news = self.promises.keep()
-        if self._events is not None:
-            self._events.stored(*news)
+        self._keep_promises()
         self.swapping.leaving.clear()
         if self.link is not None:
             self.link.settle()
         self.moves.settle()
+
+    def publish(self, table: BlockTable, num_tokens: int) -> None:
+        """The first `num_tokens` tokens are computed, more than were announced: drafts turned out
+        to be right. Blocks that are full by that are findable from now on. Comes after `commit`.
+        """
+        self.announce(table, num_tokens)
+        self._keep_promises()
 
     def retract(self, table: BlockTable) -> set[int]:
         """The step did not compute what `table` announced. Call before `commit`.
@@ -426,6 +432,11 @@ class KVManager:
             return [end] * len(self.groups)
         chunk = min(end, -(-chunk_end // self.block_size))
         return [chunk if group.window else end for group in self.groups]
+
+    def _keep_promises(self) -> None:
+        news = self.promises.keep()
+        if self._events is not None:
+            self._events.stored(*news)
 
     def _num_idle(self, block_ids: Iterable[int]) -> int:
         """How many of these nobody holds: sharing them makes the free ones fewer."""

@@ -24,6 +24,7 @@ from octavo.contracts.step import NewRow, StepPlan, StepResult, TokenLogprobs
 from octavo.errors import ConfigError
 from octavo.foundation import env
 from octavo.foundation.machine import cpu_count
+from octavo.logits_processors.rows import RowProcessors
 from octavo.models.kv_fingerprint import kv_fingerprint
 from octavo.models.kv_groups import kv_groups
 from octavo.models.registry import model_class
@@ -81,6 +82,7 @@ class NativeRunner:
         self._fingerprint = ""
         self._session: _native.Session | None = None
         self._compute_s = 0.0
+        self._processors = RowProcessors(config, self._facts.vocab_size)
         self._weight_types = _types_by_size(checkpoint.tensors.values())
 
     @property
@@ -125,7 +127,9 @@ class NativeRunner:
     def run(self, plan: StepPlan) -> StepResult:
         """See `Runner`."""
         assert self._session is not None, "allocate() comes before run(), close() after it"
-        sampled, logprobs, prompt_logprobs, pooled, errors, seconds, swap_s = self._session.step(
+        processors = self._processors
+        processed_rows, stages = processors.begin(plan) if processors else ([], [])
+        answer = self._session.step(
             plan.freed_rows,
             [_native_row(entry) for entry in plan.new_rows],
             plan.table_rows,
@@ -145,17 +149,33 @@ class NativeRunner:
             plan.samples,
             plan.mask_rows,
             plan.masks,
+            plan.draft_rows,
+            plan.draft_token_ids,
+            processed_rows,
+            stages,
+            processors.scratch,
+            processors.process,
         )
+        sampled, accepted, logprobs, prompt_logprobs, pooled, errors, *times = answer
+        seconds, swap_s, sample_s = times
         self._compute_s += seconds
-        result = StepResult(step_id=plan.step_id, sampled=sampled, swap_s=swap_s)
-        if logprobs:
-            result.logprobs = {row: TokenLogprobs(*entry) for row, entry in logprobs}
+        result = StepResult(
+            step_id=plan.step_id,
+            sampled=sampled,
+            accepted=accepted,
+            swap_s=swap_s,
+            sample_s=sample_s,
+        )
+        for row, entry in logprobs:
+            result.logprobs.setdefault(row, []).append(TokenLogprobs(*entry))
         for row, entry in prompt_logprobs:
             result.prompt_logprobs.setdefault(row, []).append(TokenLogprobs(*entry))
         if pooled:
             result.pooled = dict(pooled)
         if errors:
             result.errors = dict(errors)
+        if processors:
+            processors.end(plan, result)
         return result
 
     @property

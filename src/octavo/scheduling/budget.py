@@ -27,6 +27,7 @@ class StepBudget:
         "_max_num_tokens",
         "_shares",
         "_shares_by_tenant",
+        "is_probe",
         "num_kept",
         "num_partial",
         "num_prefill_tokens",
@@ -46,6 +47,7 @@ class StepBudget:
         self.num_prefill_tokens_left = self._max_num_tokens
         self.num_prefill_tokens = 0  # spent on chunks
         self.num_partial = 0  # prompts that stay half computed
+        self.is_probe = False  # decoding alone is to be measured: nothing is computed beside it
 
     @property
     def has_room_for_prompts(self) -> bool:
@@ -62,6 +64,7 @@ class StepBudget:
         Without chunked prefill a prompt cannot be cut: then 0 keeps all out, and any other limit is
         ignored.
         """
+        self.is_probe |= not num_tokens
         if self._allows_chunks or not num_tokens:
             self.num_prefill_tokens_left = min(self.num_prefill_tokens_left, num_tokens)
 

@@ -24,6 +24,10 @@ class Counters:
         self.num_missed_deadlines = 0
         self.num_prompt_tokens = 0  # of admitted requests, once each, cached tokens included
         self.num_generation_tokens = 0
+        self.num_drafts = 0  # rows that tested some, over all steps
+        self.num_draft_tokens = 0
+        self.num_accepted_tokens = 0
+        self.num_accepted_by_place: list[int] = []  # of these the first drafts, the second ones, ..
         self.prefix_query_tokens = 0
         self.prefix_hit_tokens = 0
         reasons: tuple[FinishReason, ...] = get_args(FinishReason)
@@ -44,6 +48,14 @@ class Counters:
         self.num_blocks_swapped_out += len(plan.swap_out_to)
         self.num_blocks_swapped_in += len(plan.swap_in_to)
         self.num_blocks_copied += len(plan.copy_to)
+
+    def count_drafts(self, num_drafts: int, num_accepted: int) -> None:
+        """A step has tested the drafts of a row. `num_accepted_by_place` is long enough."""
+        self.num_drafts += 1
+        self.num_draft_tokens += num_drafts
+        self.num_accepted_tokens += num_accepted
+        for place in range(num_accepted):
+            self.num_accepted_by_place[place] += 1
 
     @property
     def num_ended(self) -> int:

@@ -1,11 +1,14 @@
 """Outcome: what a step that ran means for the requests in it.
 
-Owns: appending tokens, the test for the end, deltas, the errors of single rows.
+Owns: appending tokens, accepted drafts too, the test for the end, deltas, errors of single rows.
 Does not know: how the step was planned, who waits.
 Used by: scheduling.scheduler, in its `commit`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from octavo.contracts.delta import TokenDelta
 from octavo.contracts.grammar import ConstraintError
@@ -15,6 +18,9 @@ from octavo.scheduling.guide import Guide
 from octavo.scheduling.request import Request, Search, Status
 from octavo.scheduling.roster import Roster, last_delta
 from octavo.scheduling.stop import COMPLETE, FAILED, Finish, finish_of
+
+_Entry = tuple[Request, int, bool]
+"""A request of a step, the tokens that it computed, whether it sampled."""
 
 
 def settle_errors(
@@ -79,7 +85,10 @@ def move_on(
     has_extras = bool(logprobs or result.prompt_logprobs)
     num_deltas = len(deltas)
     searches: dict[str, Search] = {}  # those of which a beam has sampled
-    for request, num_tokens, samples in zip(in_flight, plan.num_tokens, plan.samples, strict=True):
+    entries: Iterable[_Entry] = zip(in_flight, plan.num_tokens, plan.samples, strict=True)
+    if plan.draft_rows:
+        entries, sampled = _take_runs(roster, in_flight, plan, result, deltas)
+    for request, num_tokens, samples in entries:
         token_id = next(sampled) if samples else -1
         if request.status is not running:
             continue
@@ -91,7 +100,7 @@ def move_on(
             deltas += _chunk_deltas(roster, request, prompt_logprobs, result.pooled)
             continue
         if request.member_of is not None:
-            note(request.member_of, request, logprobs[request.row])
+            note(request.member_of, request, logprobs[request.row][0])
             searches[request.id] = request.member_of
             continue
         request.token_ids.append(token_id)
@@ -102,13 +111,10 @@ def move_on(
             delta.is_complete = finish == COMPLETE
         deltas.append(delta)
         if has_extras:
-            entry = logprobs.get(request.row)
-            delta.logprobs = None if entry is None else [entry]
+            delta.logprobs = logprobs.get(request.row)
             delta.prompt_logprobs = prompt_logprobs
         if finish is not None:
-            delta.finish_reason, delta.stop_reason = finish
-            delta.num_preemptions, delta.num_swaps = request.num_preemptions, request.num_swaps
-            roster.end(request, finish.reason)
+            _end(roster, request, finish, delta)
     roster.counters.num_generation_tokens += sum(
         [len(delta.token_ids) for delta in deltas[num_deltas:]]
     )
@@ -116,6 +122,60 @@ def move_on(
         end = advance(search, roster)
         if end is not None:
             deltas.append(end)
+
+
+def _take_runs(
+    roster: Roster,
+    in_flight: list[Request],
+    plan: StepPlan,
+    result: StepResult,
+    deltas: list[TokenDelta],
+) -> tuple[list[_Entry], Iterator[int]]:
+    """Move on those with drafts, which learn from it; the others, and what these sampled."""
+    accepted = dict(zip(plan.draft_rows, result.accepted, strict=True))
+    sampled, others, their_tokens = iter(result.sampled), list[_Entry](), list[int]()
+    rows = zip(in_flight, plan.rows, plan.num_tokens, plan.samples, strict=True)
+    for request, row, num_tokens, samples in rows:
+        num_accepted = accepted.get(row)
+        if num_accepted is None:
+            others.append((request, num_tokens, samples))
+            their_tokens += islice(sampled, int(samples))
+            continue
+        token_ids = list(islice(sampled, 1 + num_accepted))
+        assert request.drafting is not None, f"{request} never drafts"
+        request.drafting.note(num_tokens - 1, num_accepted)
+        roster.counters.count_drafts(num_tokens - 1, num_accepted)
+        if request.status is Status.RUNNING:
+            deltas.append(_take_run(roster, request, token_ids, result.logprobs.get(row)))
+    return others, iter(their_tokens)
+
+
+def _take_run(
+    roster: Roster, request: Request, token_ids: list[int], entries: list[TokenLogprobs] | None
+) -> TokenDelta:
+    """News of a request with drafts: it goes on by those that were accepted and one more token, or
+    ends among them."""
+    finish, num_taken = None, 0
+    while finish is None and num_taken < len(token_ids):
+        request.token_ids.append(token_ids[num_taken])
+        finish = finish_of(request, token_ids[num_taken])
+        num_taken += 1
+    request.num_computed_tokens = len(request.token_ids) - 1
+    roster.kv.publish(request.table, request.num_computed_tokens)
+    delta = TokenDelta(
+        request.id, token_ids[:num_taken], num_cached_tokens=request.num_cached_tokens
+    )
+    delta.logprobs = None if entries is None else entries[:num_taken]
+    if finish is not None:
+        _end(roster, request, finish, delta)
+    return delta
+
+
+def _end(roster: Roster, request: Request, finish: Finish, delta: TokenDelta) -> None:
+    """The request ends with what its last delta brings."""
+    delta.finish_reason, delta.stop_reason = finish
+    delta.num_preemptions, delta.num_swaps = request.num_preemptions, request.num_swaps
+    roster.end(request, finish.reason)
 
 
 def _chunk_deltas(

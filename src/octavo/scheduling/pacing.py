@@ -105,7 +105,9 @@ class MeasuredSpeed:
         num_moved_blocks: int = 0,
         swap_s: float = 0.0,
     ) -> None:
-        """A step ran. One that moved blocks tells only of moving, so it does not matter whether
+        """A step ran. A draft costs what a row that decodes costs, and counts as one.
+
+        One that moved blocks tells only of moving, so it does not matter whether
         `compute_s` contains `swap_s`. Times that are not positive tell nothing.
         """
         if num_decode_rows:
@@ -168,6 +170,16 @@ class MeasuredSpeed:
             return more_s * (0.5 + 0.5 * num_rows / more_rows)
         less_rows, less_s = known[place - 1]
         return less_s + (more_s - less_s) * (num_rows - less_rows) / (more_rows - less_rows)
+
+    def token_price(self, num_rows: int) -> float | None:
+        """What a further token costs a step in which `num_rows` rows decode, in units of what the
+        step costs for each of its rows: 1 where arithmetic bounds steps, less where reading weights
+        does. None before steps were measured.
+        """
+        token_s, step_s = self.token_s, self.decode_step_s(num_rows)
+        if token_s is None or not step_s:
+            return None
+        return min(1.0, token_s * num_rows / step_s)
 
     def prefill_limit(self, num_decoding: int, num_stalled: int, max_slowdown: float) -> int | None:
         """Most prompt tokens that the next step should compute; None for no limit.

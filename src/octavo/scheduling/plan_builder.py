@@ -45,6 +45,13 @@ class PlanBuilder:
             plan.masks.append(request.guide.mask)
         return samples
 
+    def draft(self, place: int, token_ids: list[int]) -> None:
+        """Entry `place` of the plan, which samples, tests guesses of its next tokens."""
+        plan = self.plan
+        plan.num_tokens[place] += len(token_ids)
+        plan.draft_rows.append(plan.rows[place])
+        plan.draft_token_ids.append(token_ids)
+
     def edit_table(self, row: int, edits: Iterable[TableEdit]) -> None:
         """Block tables of a known row change or grow."""
         plan = self.plan

@@ -22,6 +22,7 @@ from octavo.contracts.step import SamplingSpec, TokenLogprobs
 from octavo.kvcache.block_table import BlockTable
 from octavo.kvcache.manager import KVManager
 from octavo.scheduling.beam_ranking import BeamRanking
+from octavo.scheduling.drafting import Drafting
 from octavo.scheduling.guide import Guide
 from octavo.scheduling.policy import SortKey
 
@@ -55,6 +56,7 @@ class Request:
     __slots__ = (
         "arrival_s",
         "deadline_s",
+        "drafting",
         "eos_token_ids",
         "family",
         "guide",
@@ -108,6 +110,7 @@ class Request:
         self.eos_token_ids = frozenset(source.eos_token_ids)
         self.stop_token_ids = frozenset(source.stop_token_ids)
         self.guide: Guide | None = None  # the form that the answer must have
+        self.drafting: Drafting | None = None  # guesses of its next tokens
         self.status = Status.WAITING
         self.family: Family | None = None  # the other choices of the same prompt
         self.search: Search | None = None  # a beam search, of which this is the handle

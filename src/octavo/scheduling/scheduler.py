@@ -7,6 +7,7 @@ Used by: engine.core.
     plan()     running requests in policy order: one token each for those that decode, a chunk for
                those that catch up; a missing block is taken from the last one (preemption.py)
                then waiting ones in policy order (admission.py), up to the first that does not fit
+               then guesses of the next tokens of those that decode (drafts.py), in what is left
     commit()   errors of rows first; then append tokens, test for the end, make deltas (outcome.py)
 
 There is no prefill phase and no decode phase: a new prompt, a chunk, a prefix hit, a resumed
@@ -19,6 +20,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from octavo.config.engine import SchedulerConfig
+from octavo.config.speculative import parse_speculative
 from octavo.contracts.delta import FinishReason, TokenDelta
 from octavo.contracts.grammar import TokenConstraint
 from octavo.contracts.request import EngineRequest
@@ -35,6 +37,7 @@ from octavo.scheduling.beams import BeamGrowth, open_search, reason_against_sear
 from octavo.scheduling.budget import StepBudget
 from octavo.scheduling.chunks import may_start_one, open_budget
 from octavo.scheduling.deadlines import Deadlines
+from octavo.scheduling.drafts import Drafts
 from octavo.scheduling.fair import Shares
 from octavo.scheduling.forecast import Forecast, Load
 from octavo.scheduling.guide import Guide
@@ -71,6 +74,10 @@ class Scheduler:
         self._forecast = Forecast(self.speed)
         self._deadlines = Deadlines(self.roster, self.speed)
         self._preemption = Preemption(config.preemption_mode, self.roster, self.speed)
+        lookup = parse_speculative(config.speculative_config)
+        self._drafts = Drafts(lookup, kv, self.speed) if lookup is not None else None
+        if lookup is not None:
+            self.counters.num_accepted_by_place = [0] * lookup.num_drafts
         self._searches: list[Request] = []  # that run, while the plan in the making admits
         self._completed: list[Request] = []  # leaders whose prompt the plan in the making completes
         self._config = config
@@ -95,6 +102,8 @@ class Scheduler:
         self._num_added += 1
         request = Request(source, order, self._max_model_len, self.kv)
         request.guide = guide
+        if self._drafts is not None and guide is None:
+            request.drafting = self._drafts.open(source)
         if source.beam is not None:
             open_search(source, request, self.kv)
         first_id = source.fork_of
@@ -144,12 +153,15 @@ class Scheduler:
         budget = open_budget(self._config, self._policy, self.roster, self.speed)
         num_preemptions = counters.num_preemptions
         self._grow_running(builder, budget)
+        num_grown = len(builder.requests)
         self._charge(builder, 0)
         # What a victim of a shortage gave back is not for those who pass it.
         may_pass = counters.num_preemptions == num_preemptions
         self._admit_waiting(builder, budget, LookAhead(may_pass=may_pass))
         if not builder.requests:
             return builder.plan  # moves that were decided wait for the next plan
+        if self._drafts is not None and not budget.is_probe:
+            self._add_drafts(builder, budget, num_grown)
         for leader in self._completed:
             self.roster.families.keep_snapshot(leader)
         self._completed.clear()
@@ -194,6 +206,8 @@ class Scheduler:
         # A single token that does not sample is a chunk of a prompt.
         grants = zip(plan.num_tokens, plan.samples, strict=True)
         num_decode_rows = sum([num == 1 and samples for num, samples in grants])
+        if plan.draft_rows:
+            num_decode_rows += sum([1 + len(token_ids) for token_ids in plan.draft_token_ids])
         self.speed.note_step(
             plan.total_tokens - num_decode_rows,
             num_decode_rows,
@@ -267,6 +281,14 @@ class Scheduler:
             granted = zip(builder.requests[first:], builder.plan.num_tokens[first:], strict=True)
             for holder, num_tokens in granted:
                 self.shares.charge(holder, num_tokens)
+
+    def _add_drafts(self, builder: PlanBuilder, budget: StepBudget, num_grown: int) -> None:
+        """What is left of the step tests guesses of the `num_grown` requests that ran before."""
+        assert self._drafts is not None, "speculation is off"
+        granted = self._drafts.add(builder, budget, num_grown, len(self.running))
+        if self.shares is not None:
+            for request, num_tokens in granted:
+                self.shares.charge(request, num_tokens)
 
     def _grow_running(self, builder: PlanBuilder, budget: StepBudget) -> None:
         """Grant tokens to running requests, in order. Victims leave at the end of the queue."""

@@ -57,6 +57,7 @@ from octavo.server.routes.responses import (
 from octavo.server.routes.scoring import create_score, rerank
 from octavo.server.routes.tokenize import detokenize, tokenize
 from octavo.server.state import ServerState
+from octavo.server.trace_context import TraceContext
 
 Handler = Callable[[Request], Awaitable[Response | ASGIApp]]
 
@@ -118,8 +119,8 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
 )
 
 
-def build_app(state: ServerState) -> ASGIApp:
-    """The ASGI application of one engine."""
+def build_app(state: ServerState, *, is_traced: bool = False) -> ASGIApp:
+    """The ASGI application of one engine. `is_traced`: it wants to know the traces of callers."""
     config = state.config
     open_paths = OPEN_PATHS | {METRICS_PATH} if config.metrics_public else OPEN_PATHS
     app: ASGIApp = KeyGuard(
@@ -138,7 +139,10 @@ def build_app(state: ServerState) -> ASGIApp:
             allow_headers=config.allowed_headers,
             allow_credentials=config.allow_credentials,
         )
+    if is_traced:
+        app = TraceContext(app)
     paths = frozenset(path for _, path, _ in ROUTES if "{" not in path)
+    state.metrics.expect_answers((method, path) for method, path, _ in ROUTES if path in paths)
     return AnswerCounter(MessageIds(app), state.metrics, paths)
 
 

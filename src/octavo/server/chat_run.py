@@ -15,7 +15,7 @@ from octavo.server.chat_choices import ChatChoices
 from octavo.server.chat_format import AnswerFormat, ChatFormat, answer_format
 from octavo.server.chat_prompt import chat_prompt, effort_kwargs
 from octavo.server.field_names import errors_name
-from octavo.server.generation import Generation
+from octavo.server.generation import RENAMED, Generation
 from octavo.server.schemas.chat import (
     ChatCompletionRequest,
     check_chat,
@@ -129,7 +129,7 @@ def _names_in(body: ChatCompletionRequest, answer: AnswerFormat) -> dict[str, st
     names = {
         "prompt": "messages",
         "logprobs": "top_logprobs",
-        "beam_width": "n",
+        **RENAMED,
         "structured_outputs": answer.form_field,
     }
     if body.max_completion_tokens is not None:

@@ -22,8 +22,11 @@ from octavo.server.metrics import ServerMetrics
 from octavo.server.request_times import RequestTimes, mean_gap_s
 from octavo.server.schemas.envelope import CompletionTokensDetails, PromptTokensDetails, Usage
 from octavo.server.state import ServerState
+from octavo.server.trace_context import current_trace_headers
 
 MAX_CHOICES_PER_REQUEST = 1024
+RENAMED = {"beam_width": "n", "extra_args": "vllm_xargs"}
+"""Fields of SamplingParams that HTTP calls otherwise."""
 
 
 @dataclass(slots=True)
@@ -65,7 +68,7 @@ class Generation:
     params: SamplingParams
     priority: int = 0
     has_own_limit: bool = True
-    names: Mapping[str, str] = field(default_factory=lambda: {"beam_width": "n"})
+    names: Mapping[str, str] = field(default_factory=lambda: dict(RENAMED))
     timeout: float | None = None
     tenant: str = ""
     beam: BeamSpec | None = None
@@ -162,7 +165,7 @@ class Generation:
     async def _stream(self, checked: CheckedRequest) -> AsyncGenerator[RequestOutput, None]:
         """The outputs of one prompt, counted."""
         histograms = _Histograms(self.state.metrics, self.params, self.num_choices)
-        async with self.state.engine.submit(checked) as outputs:
+        async with self.state.engine.submit(checked, current_trace_headers()) as outputs:
             async for output in outputs:
                 self.counts.completion_tokens += sum(len(one.token_ids) for one in output.outputs)
                 _raise_errors(output)
@@ -181,6 +184,7 @@ class _Histograms:
         self._params = params
         self._num_choices = num_choices
         self._last_token_s: float | None = None
+        self._lengths: dict[int, int] = {}  # tokens of each choice
 
     def note(self, output: RequestOutput) -> None:
         """An output has come; the last one completes the picture."""
@@ -190,12 +194,17 @@ class _Histograms:
         if last_s is not None and times.last_token_s is not None and times.last_token_s > last_s:
             self._observe("inter_token_latency_seconds", times.last_token_s - last_s)
         self._last_token_s = times.last_token_s
+        for choice in output.outputs:
+            before = self._lengths.get(choice.index, 0)
+            self._lengths[choice.index] = before + len(choice.token_ids)
         if output.finished:
-            self._finish(len(output.prompt_token_ids), times)
+            self._finish(len(output.prompt_token_ids), output.num_cached_tokens or 0, times)
 
-    def _finish(self, num_prompt_tokens: int, times: RequestMetrics) -> None:
+    def _finish(self, num_prompt_tokens: int, num_cached: int, times: RequestMetrics) -> None:
         observe, params = self._observe, self._params
         observe("request_prompt_tokens", num_prompt_tokens)
+        observe("request_prefill_kv_computed_tokens", num_prompt_tokens - num_cached)
+        observe("request_max_num_generation_tokens", max(self._lengths.values(), default=0))
         observe("request_generation_tokens", times.num_generation_tokens)
         observe("request_params_n", self._num_choices)
         if params.max_tokens is not None:

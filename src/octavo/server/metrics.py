@@ -1,15 +1,25 @@
 """Prometheus metrics under vLLM's names, labels and buckets, so that existing boards fill.
 
 Gauges and engine counters are read from live state at each scrape and cannot drift; histograms are
-fed when a request ends. All label sets exist from the start: alert rules use absent().
+fed when a request ends. All label sets exist from the start: alert rules use absent(), and a
+counter that begins at 1 has no rate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
+from typing import TypeAlias
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -19,7 +29,7 @@ from prometheus_client.core import (
 
 from octavo.config.engine import CacheConfig
 from octavo.contracts.kv_plan import MemoryPlan
-from octavo.engine.stats import STEP_SIZE_BOUNDS, EngineStats
+from octavo.engine.stats import STEP_SIZE_BOUNDS, STEP_TIME_BOUNDS, EngineStats
 
 FINISH_REASONS = ("stop", "length", "abort", "error")
 FIRST_TOKEN_BUCKETS = (
@@ -46,18 +56,24 @@ HISTOGRAMS = (
     ("request_inference_time_seconds", "First step to last token.", REQUEST_BUCKETS),
     ("request_prompt_tokens", "Prompt tokens of a request.", LENGTH_BUCKETS),
     ("request_generation_tokens", "Generated tokens of a request.", LENGTH_BUCKETS),
+    ("request_max_num_generation_tokens", "Tokens of its longest choice.", LENGTH_BUCKETS),
+    ("request_prefill_kv_computed_tokens", "Prompt tokens not found cached.", LENGTH_BUCKETS),
     ("request_params_max_tokens", "max_tokens of a request.", LENGTH_BUCKETS),
     ("request_params_n", "Choices of a request.", (1.0, 2.0, 5.0, 10.0, 20.0)),
 )
 # vLLM's name, what it counts, the field of EngineStats
 COUNTERS = (
     ("prompt_tokens", "Prompt tokens.", "num_prompt_tokens"),
+    ("prompt_tokens_cached", "Of the prompt tokens, those found cached.", "prefix_hit_tokens"),
     ("generation_tokens", "Generated tokens.", "num_generation_tokens"),
     ("num_preemptions", "Preempted requests.", "num_preemptions"),
     ("prefix_cache_queries", "Prompt tokens looked up in the cache.", "prefix_query_tokens"),
     ("prefix_cache_hits", "Prompt tokens found in the cache.", "prefix_hit_tokens"),
     ("external_prefix_cache_queries", "The same in the disk tier.", "external_query_tokens"),
     ("external_prefix_cache_hits", "The same in the disk tier.", "external_hit_tokens"),
+    ("spec_decode_num_drafts", "Times that a request tested drafts.", "num_drafts"),
+    ("spec_decode_num_draft_tokens", "Tokens that were drafted.", "num_draft_tokens"),
+    ("spec_decode_num_accepted_tokens", "Drafts that were right.", "num_accepted_tokens"),
 )
 # what vLLM has no name for
 OWN_COUNTERS = (
@@ -69,6 +85,40 @@ OWN_COUNTERS = (
     ("missed_deadlines", "Requests that their timeout ended.", "num_missed_deadlines"),
 )
 OWN_NAMESPACE = "octavo"
+# Histograms over steps: name, what it measures, bounds, fields of EngineStats: counts, sum. vLLM's
+# iteration_tokens_total is one in spite of its name.
+StepTable: TypeAlias = tuple[str, str, Sequence[float], str, str]
+STEP_SIZES: StepTable = (
+    "iteration_tokens_total",
+    "Tokens computed in a step.",
+    STEP_SIZE_BOUNDS,
+    "steps_by_size",
+    "num_step_tokens",
+)
+STEP_TIMES: tuple[StepTable, ...] = (
+    (
+        "step_host_seconds",
+        "Python's part of a step: planning, handing over, committing.",
+        STEP_TIME_BOUNDS,
+        "steps_by_python_s",
+        "python_s",
+    ),
+    (
+        "step_native_seconds",
+        "The model's part of a step, with sampling.",
+        STEP_TIME_BOUNDS,
+        "steps_by_compute_s",
+        "compute_s",
+    ),
+    (
+        "step_sample_seconds",
+        "Of the model's part: drawing and scoring tokens.",
+        STEP_TIME_BOUNDS,
+        "steps_by_sample_s",
+        "sample_s",
+    ),
+)
+STATUSES = ("2xx", "4xx", "5xx")
 
 
 class ServerMetrics:
@@ -89,6 +139,14 @@ class ServerMetrics:
             ("method", "handler", "status"),
             registry=self._registry,
         )
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self._registry)
+
+    def expect_answers(self, routes: Iterable[tuple[str, str]]) -> None:
+        """Show the counters of methods and paths from the start."""
+        for method, handler in routes:
+            for status in STATUSES:
+                self._http_requests.labels(method, handler, status)
 
     def observe(self, name: str, value: float) -> None:
         """Count one value in a histogram of HISTOGRAMS."""
@@ -164,8 +222,22 @@ class _LiveCollector:
             count = stats.num_finished.get(reason, 0) if stats else 0  # type: ignore[call-overload]
             finished.add_metric((*self._labels.values(), reason), count)
         yield finished
-        yield self._step_sizes(stats)
+        yield self._accepted_by_place(stats)
+        yield self._steps(self._namespace, STEP_SIZES, stats)
+        for times in STEP_TIMES:
+            yield self._steps(OWN_NAMESPACE, times, stats)
         yield self._cache_info(self.memory, self.cache)
+
+    def _accepted_by_place(self, stats: EngineStats | None) -> CounterMetricFamily:
+        """As many places as a request may draft tokens; none without speculation."""
+        family = CounterMetricFamily(
+            f"{self._namespace}:spec_decode_num_accepted_tokens_per_pos",
+            "Drafts that were right, by their place among those of a step.",
+            labels=(*self._labels, "position"),
+        )
+        for place, count in enumerate(stats.num_accepted_by_place if stats else ()):
+            family.add_metric((*self._labels.values(), str(place)), count)
+        return family
 
     def _waiting_by_reason(self, num_waiting: int, num_deferred: int) -> GaugeMetricFamily:
         family = GaugeMetricFamily(
@@ -182,19 +254,20 @@ class _LiveCollector:
         family.add_metric(tuple(self._labels.values()), value)
         return family
 
-    def _step_sizes(self, stats: EngineStats | None) -> HistogramMetricFamily:
-        """vLLM's iteration_tokens_total, which is a histogram in spite of its name."""
-        counts = stats.steps_by_size if stats else [0] * (len(STEP_SIZE_BOUNDS) + 1)
-        bounds = [*map(str, map(float, STEP_SIZE_BOUNDS)), "+Inf"]
-        family = HistogramMetricFamily(
-            f"{self._namespace}:iteration_tokens_total",
-            "Tokens computed in a step.",
-            labels=tuple(self._labels),
-        )
+    def _steps(
+        self,
+        namespace: str,
+        table: StepTable,
+        stats: EngineStats | None,
+    ) -> HistogramMetricFamily:
+        name, text, limits, counts_field, sum_field = table
+        counts = getattr(stats, counts_field) if stats else [0] * (len(limits) + 1)
+        bounds = [*map(str, map(float, limits)), "+Inf"]
+        family = HistogramMetricFamily(f"{namespace}:{name}", text, labels=tuple(self._labels))
         family.add_metric(
             tuple(self._labels.values()),
             buckets=list(zip(bounds, accumulate(counts), strict=True)),
-            sum_value=stats.num_step_tokens if stats else 0,
+            sum_value=getattr(stats, sum_field) if stats else 0,
         )
         return family
 

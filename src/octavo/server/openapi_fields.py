@@ -82,6 +82,7 @@ MEANINGS: Mapping[str, str] = {
     "truncate_prompt_tokens": "Keep only so many last tokens of the prompt; -1: what fits.",
     "use_beam_search": "Look for the likeliest answers; `n` is the width.",
     "user": "Accepted, and not used.",
+    "vllm_xargs": "Arguments of logits processors that the server has loaded, by name.",
 }
 
 

@@ -311,7 +311,10 @@ class _Server:
 
     def _uvicorn_config(self, state: ServerState) -> uvicorn.Config:
         return uvicorn.Config(
-            build_app(state),
+            build_app(
+                state,
+                is_traced=self._engine_config.observability.otlp_traces_endpoint is not None,
+            ),
             lifespan="off",
             log_config=None,
             access_log=False,

@@ -75,7 +75,7 @@ class ServerState:
         self.keys = keys or KeyRing(config)
         self.quotas = Quotas()
         self.batches: BatchService | None = None  # with --batch-store, once it is open
-        self.metrics = ServerMetrics(self.names[0])
+        self.metrics = ServerMetrics(self.names[0], config.metrics_namespace)
         self.created = int(time.time())
         self.format = ChatFormat()  # until the model's template is known
         self.is_draining = False

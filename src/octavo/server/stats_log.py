@@ -1,4 +1,7 @@
-"""One statistics line every ten seconds while there is something to tell. Tools grep it."""
+"""One statistics line every ten seconds while there is something to tell.
+
+The words are vLLM's: tools look for them.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,22 @@ def statistics_line(before: EngineStats | None, now: EngineStats, seconds: float
     generated = now.num_generation_tokens - (before.num_generation_tokens if before else 0)
     if not (prompt or generated or now.num_running or now.num_waiting):
         return ""
-    queries = now.prefix_query_tokens
-    hit_rate = now.prefix_hit_tokens / queries if queries else 0.0
-    return (
-        f"prompt={prompt / seconds:.1f} tok/s generation={generated / seconds:.1f} tok/s "
-        f"running={now.num_running} waiting={now.num_waiting} "
-        f"kv={now.kv_cache_usage:.1%} prefix_hits={hit_rate:.1%} "
-        f"preemptions={now.num_preemptions}"
+    return ", ".join(
+        (
+            f"Engine 000: Avg prompt throughput: {prompt / seconds:.1f} tokens/s",
+            f"Avg generation throughput: {generated / seconds:.1f} tokens/s",
+            f"Running: {now.num_running} reqs",
+            f"Waiting: {now.num_waiting} reqs",
+            f"GPU KV cache usage: {100 * now.kv_cache_usage:.1f}%",
+            f"Prefix cache hit rate: {100 * _hit_rate(before, now):.1f}%",
+            f"Preemptions: {now.num_preemptions}",
+        )
     )
+
+
+def _hit_rate(before: EngineStats | None, now: EngineStats) -> float:
+    """Share of the prompt tokens of the interval that were cached; of all where none came."""
+    queries = now.prefix_query_tokens - (before.prefix_query_tokens if before else 0)
+    if before is None or not queries:
+        return now.prefix_hit_tokens / max(1, now.prefix_query_tokens)
+    return (now.prefix_hit_tokens - before.prefix_hit_tokens) / queries

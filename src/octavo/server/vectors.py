@@ -23,6 +23,7 @@ from octavo.server.schemas.envelope import Usage
 from octavo.server.schemas.pooling import InputFields, PoolingFields, has_messages, inputs_of
 from octavo.server.serving import tenant_of
 from octavo.server.state import ServerState, prompt_of
+from octavo.server.trace_context import current_trace_headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,8 @@ class VectorRequest:
         await self.state.require_room()
         outputs: list[PoolingRequestOutput] = []
         with self.state.admitted(len(checked)):
-            streams = [engine.submit_pooling(one) for one in checked]
+            trace = current_trace_headers()
+            streams = [engine.submit_pooling(one, trace) for one in checked]
             try:
                 outputs += [await anext(stream) for stream in streams]
             finally:

@@ -6,7 +6,8 @@ from octavo import _native
 from octavo.contracts.step import SamplingSpec
 
 _SEED_BITS = (1 << 64) - 1
-_FIELDS = tuple(name for name in SamplingSpec.__struct_fields__ if name != "seed")
+_ELSEWHERE = ("seed", "processor_params")  # needs a conversion; is for Python
+_FIELDS = tuple(name for name in SamplingSpec.__struct_fields__ if name not in _ELSEWHERE)
 
 
 def native_spec(spec: SamplingSpec) -> _native.SamplingSpec:

@@ -30,6 +30,7 @@ from octavo.contracts.step import (
     TokenLogprobs,
 )
 from octavo.errors import ConfigError
+from octavo.logits_processors.rows import RowProcessors
 from octavo.models.base import CausalLM
 from octavo.models.kv_fingerprint import kv_fingerprint
 from octavo.models.kv_groups import kv_groups
@@ -65,6 +66,7 @@ class _Wanted:
     token: int  # index into the step's tokens
     draws: bool  # draw the next token; else score the known one
     first_token: int = -1  # of a row that is pooled: the first token that this stands for
+    place: int = 0  # of a row with drafts: which of its draws
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ class TorchRunner:
             )
         self._rows: dict[int, _Row] = {}
         self._masks: dict[int, bytes] = {}  # of the step's rows that have one
+        self._drafts: dict[int, list[int]] = {}  # of the step's rows that have some
+        self._processors = RowProcessors(config, facts.vocab_size, device=device)
         self._loaded: _Loaded | None = None
         self._fingerprint = ""
         self._compute_s = 0.0
@@ -160,23 +164,31 @@ class TorchRunner:
         """See `Runner`."""
         assert self._loaded is not None, "allocate() comes before run()"
         self._update_rows(plan)
+        self._processors.begin(plan)
         swap_s = self._move_blocks(self._loaded.cache, plan)
+        self._drafts = dict(zip(plan.draft_rows, plan.draft_token_ids, strict=True))
         wanted = list(self._wanted(plan))
         start = time.perf_counter()
         logits = self._forward(self._loaded, plan, wanted)
-        self._compute_s += time.perf_counter() - start
+        forwarded = time.perf_counter()
         for row_id, num_tokens in zip(plan.rows, plan.num_tokens, strict=True):
-            self._rows[row_id].num_computed += num_tokens
+            self._rows[row_id].num_computed += num_tokens - len(self._drafts.get(row_id, ()))
             self._rows[row_id].twin_row = -1
         result = StepResult(step_id=plan.step_id, sampled=[], swap_s=swap_s)
         self._masks = dict(zip(plan.mask_rows, plan.masks, strict=True))
         for entry, scores in zip(wanted, logits, strict=True):
             self._judge(entry, scores, result)
+        for row_id, accepted in zip(plan.draft_rows, result.accepted, strict=True):
+            self._rows[row_id].num_computed += accepted
+        self._processors.end(plan, result)
+        end = time.perf_counter()
+        result.sample_s = end - forwarded
+        self._compute_s += end - start
         return result
 
     @property
     def compute_s(self) -> float:
-        """See `Runner`. The forward passes."""
+        """See `Runner`. The forward passes and sampling."""
         return self._compute_s
 
     @property
@@ -283,9 +295,11 @@ class TorchRunner:
                 token = last_tokens[row.twin_row]
                 yield _Wanted(row_id, len(row.token_ids) - 1, token, draws=True)
                 continue
-            first, end = row.num_computed, row.num_computed + num_tokens
+            num_drafts = len(self._drafts.get(row_id, ()))
+            first, end = row.num_computed, row.num_computed + num_tokens - num_drafts
             is_complete = end == len(row.token_ids)
             assert samples == (is_complete and row.pooling is None), (row_id, end, row)
+            assert samples or not num_drafts, f"row {row_id} has drafts and does not sample"
             if row.pooling is not None:
                 assert row.pooling == "last" or (first == 0 and is_complete), (row_id, first, end)
                 yield from _pooled(row_id, row, first_token, num_tokens) if is_complete else ()
@@ -295,8 +309,9 @@ class TorchRunner:
                 for position in range(first, min(end, row.num_prompt - 1)):
                     yield _Wanted(row_id, position, first_token + position - first, draws=False)
             if samples:
-                last_tokens[row_id] = first_token + num_tokens - 1
-                yield _Wanted(row_id, end - 1, last_tokens[row_id], draws=True)
+                last = last_tokens[row_id] = first_token + end - first - 1
+                for place in range(1 + num_drafts):
+                    yield _Wanted(row_id, end - 1 + place, last + place, draws=True, place=place)
             first_token += num_tokens
 
     @torch.inference_mode()
@@ -330,7 +345,7 @@ class TorchRunner:
         for row_id, num_tokens in zip(plan.rows, plan.num_tokens, strict=True):
             row = self._rows[row_id]
             first, end = row.num_computed, row.num_computed + num_tokens
-            token_ids += row.token_ids[first:end]
+            token_ids += [*row.token_ids[first:], *self._drafts.get(row_id, ())][:num_tokens]
             positions += range(first, end)
             second = row.second_segment
             segments += [int(0 <= second <= position) for position in range(first, end)]
@@ -352,13 +367,14 @@ class TorchRunner:
             if wanted.first_token >= 0:
                 _keep_vector(wanted.row, logits, result)
             elif wanted.draws:
-                self._draw(wanted, logits, result)
+                if self._follows(wanted, result):
+                    self._draw(wanted, logits, result)
             else:
                 self._score(wanted, logits, result)
         except RuntimeError as error:
             result.errors.setdefault(wanted.row, str(error))
             if wanted.draws:
-                result.sampled.append(0)
+                self._keep(wanted, 0, result)
 
     def _score(self, wanted: _Wanted, logits: Tensor, result: StepResult) -> None:
         row = self._rows[wanted.row]
@@ -367,16 +383,40 @@ class TorchRunner:
         entry = _native.top_logprobs(self._kernels, logits.numpy().data, known, count)
         result.prompt_logprobs.setdefault(wanted.row, []).append(TokenLogprobs(*entry))
 
+    def _follows(self, wanted: _Wanted, result: StepResult) -> bool:
+        """Whether the row's tokens so far are those that the logits belong to: all drafts before
+        are what was drawn in their place."""
+        row = self._rows[wanted.row]
+        if not wanted.place:
+            return True
+        draft = self._drafts[wanted.row][wanted.place - 1]
+        is_next = len(row.token_ids) == wanted.position + 1
+        return wanted.row not in result.errors and is_next and row.token_ids[-1] == draft
+
     def _draw(self, wanted: _Wanted, logits: Tensor, result: StepResult) -> None:
         row = self._rows[wanted.row]
         token, chosen = row.sampler.sample(
-            self._kernels, logits.numpy().data, row.token_ids, self._masks.get(wanted.row)
+            self._kernels,
+            logits.numpy().data,
+            row.token_ids,
+            self._masks.get(wanted.row),
+            wanted.row,
+            self._processors.stages_of(wanted.row),
+            self._processors.scratch,
+            self._processors.process,
         )
         row.token_ids.append(token)
         row.sampler.append(token)
-        result.sampled.append(token)
+        self._keep(wanted, token, result)
         if chosen is not None:
-            result.logprobs[wanted.row] = TokenLogprobs(*chosen)
+            result.logprobs.setdefault(wanted.row, []).append(TokenLogprobs(*chosen))
+
+    def _keep(self, wanted: _Wanted, token: int, result: StepResult) -> None:
+        result.sampled.append(token)
+        if wanted.place:
+            result.accepted[-1] += 1
+        elif wanted.row in self._drafts:
+            result.accepted.append(0)
 
 
 def _pooled(row_id: int, row: _Row, first_token: int, num_tokens: int) -> Iterator[_Wanted]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from octavo.cli.bench.roofs import Roofs, measure_roofs, step_ops
 from octavo.cli.engine_flags import engine_config
+from octavo.config.sources import sources_of
 from octavo.engine.build import Engine, build_engine
 from octavo.errors import ConfigError, RequestFailedError
 from octavo.foundation.clock import SystemClock
@@ -54,7 +55,8 @@ def load_engine(parsed: argparse.Namespace) -> Engine:
     A benchmark that repeats its prompts would measure the cache otherwise.
     """
     config = engine_config(parsed)
-    if parsed.enable_prefix_caching is None:
+    name = "enable_prefix_caching"
+    if getattr(parsed, name) is None and sources_of(parsed).find(name) is None:
         config = replace(config, cache=replace(config.cache, enable_prefix_caching=False))
     return build_engine(config, SystemClock(), lambda phase, share: None)
 

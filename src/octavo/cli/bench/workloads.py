@@ -19,7 +19,7 @@ from pathlib import Path
 from octavo.cli.banner import memory_line
 from octavo.cli.bench.offline import reached, roofs_of, work_of
 from octavo.cli.bench.roofs import Roofs
-from octavo.cli.engine_flags import add_engine_flags, engine_config
+from octavo.cli.engine_flags import add_engine_flags, engine_config, parse_flags
 from octavo.config.cli_args import Parser
 from octavo.engine.build import Engine, build_engine
 from octavo.engine.stats import StepStats
@@ -71,7 +71,7 @@ def run(arguments: Sequence[str]) -> int:
     add_engine_flags(parser)
     parser.add_argument("--runs", type=int, default=5, help="Measured runs of each workload [5].")
     parser.add_argument("--json", metavar="FILE", help="Write a results file.")
-    parsed = parser.parse_args(arguments)
+    parsed = parse_flags(parser, arguments)
     set_up_logging("warning")
     config = engine_config(parsed)
     config = replace(config, cache=replace(config.cache, enable_prefix_caching=False))

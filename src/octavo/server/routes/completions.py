@@ -14,7 +14,7 @@ from octavo.outputs import CompletionOutput, RequestOutput
 from octavo.prompts import TokensPrompt
 from octavo.server.chunks import ChunkWriter
 from octavo.server.described import BODY_ERRORS, ENGINE_ERRORS, MODEL_ERRORS, described
-from octavo.server.generation import Generation
+from octavo.server.generation import RENAMED, Generation
 from octavo.server.logprobs import CompletionLogprobs, prompt_entries, prompt_logprobs
 from octavo.server.routes.reading import read_request
 from octavo.server.schemas.completion_answer import Completion, CompletionChunk
@@ -97,7 +97,7 @@ class _CompletionAnswer(Answer):
             tenant=tenant,
             beam=beam_of(body),
             has_own_limit=body.max_tokens is not None,
-            names={"beam_width": "n", "structured_outputs": field_of(body.structured_outputs)},
+            names={**RENAMED, "structured_outputs": field_of(body.structured_outputs)},
         )
         return cls(generation, body, model, scores_only=scores_only)
 

@@ -27,7 +27,7 @@ SHARED = (
     *("temperature", "top_p", "top_k", "min_p", "seed", "stop", "logit_bias", "ignore_eos"),
     *("presence_penalty", "frequency_penalty", "repetition_penalty", "skip_special_tokens"),
     *("include_stop_str_in_output", "priority", "cache_salt", "structured_outputs"),
-    *("chat_template_kwargs", "thinking_token_budget", "parallel_tool_calls"),
+    *("chat_template_kwargs", "thinking_token_budget", "parallel_tool_calls", "vllm_xargs"),
 )
 # Known, and refused: field -> what to do instead.
 REFUSED: Mapping[str, str] = {
@@ -42,7 +42,6 @@ REFUSED: Mapping[str, str] = {
     "enable_response_messages": "ask /tokenize for the tokens of a prompt",
     "previous_input_messages": "send them as items of input",
     "previous_response": "use previous_response_id, or send its items in input",
-    "vllm_xargs": "there are no such extensions",
 }
 # Options whose neutral value asks for nothing.
 NEUTRAL: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
@@ -100,6 +99,7 @@ class ResponseRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     structured_outputs: Any = None
     chat_template_kwargs: dict[str, Any] | None = None
     thinking_token_budget: int | None = None
+    vllm_xargs: dict[str, Any] | None = None
     # Known, and refused.
     conversation: Any = None
     prompt: Any = None
@@ -112,7 +112,6 @@ class ResponseRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     enable_response_messages: Any = None
     previous_input_messages: Any = None
     previous_response: Any = None
-    vllm_xargs: Any = None
 
     @property
     def is_stored(self) -> bool:

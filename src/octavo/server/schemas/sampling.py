@@ -75,6 +75,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     response_format: Any = None
     structured_outputs: Any = None
     thinking_token_budget: int | None = None
+    vllm_xargs: dict[str, Any] | None = None  # for logits processors
     # Known, and refused: vLLM has removed them.
     guided_json: Any = None
     guided_regex: Any = None
@@ -86,7 +87,6 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     repetition_detection: Any = None
     kv_transfer_params: Any = None
     prompt_embeds: Any = None
-    vllm_xargs: Any = None
     return_tokens_as_token_ids: bool | None = None
 
 
@@ -116,7 +116,6 @@ NOT_SERVED = (
     "repetition_detection",
     "kv_transfer_params",
     "prompt_embeds",
-    "vllm_xargs",
 )
 
 
@@ -196,6 +195,7 @@ def sampling_params(
         max_tokens=max_tokens,
         logprobs=logprobs,
         structured_outputs=form,
+        extra_args=fields.vllm_xargs,
         output_kind=kind,
     )
 

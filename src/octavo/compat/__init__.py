@@ -1,0 +1,1 @@
+"""Other engines' names for what Octavo does. Imported only when a script asks."""

@@ -1,0 +1,60 @@
+"""Scripted row: what the scripted executor keeps of one request.
+
+Owns: its tokens, the drafts of the step that runs, and what its KV entries must be.
+Does not know: blocks of others, scripts.
+"""
+
+from __future__ import annotations
+
+from octavo.contracts.step import NewRow, SamplingSpec
+
+EMPTY = 0
+"""Digest before the first token; also what an entry holds that was never written."""
+
+
+class ScriptedRow:
+    """What a runner keeps of one request."""
+
+    __slots__ = (
+        "block_ids",
+        "digests",
+        "drafts",
+        "num_computed",
+        "num_prompt",
+        "pooling",
+        "request_id",
+        "sampling",
+        "token_ids",
+    )
+
+    def __init__(self, new: NewRow) -> None:
+        self.request_id = new.request_id
+        self.token_ids = list(new.token_ids)
+        self.num_prompt = new.num_prompt_tokens
+        self.num_computed = new.num_computed_tokens
+        self.block_ids = [list(ids) for ids in new.block_ids]
+        self.sampling: SamplingSpec = new.sampling
+        self.pooling = new.pooling
+        self.drafts: list[int] = []  # of the step that runs
+        self.digests: list[int] = []  # right entries of the first tokens, before the group's mark
+
+    def digest_until(self, num_tokens: int) -> list[int]:
+        """What the entries of the first `num_tokens` tokens, drafts included, should be made of."""
+        for position in range(len(self.digests), num_tokens):
+            before = self.digests[-1] if self.digests else EMPTY
+            beyond = position - len(self.token_ids)
+            token_id = self.token_ids[position] if beyond < 0 else self.drafts[beyond]
+            digest = hash((before, position, token_id))
+            self.digests.append(abs(digest) + 1)  # neither empty nor garbage
+        return self.digests[:num_tokens]
+
+    def drop_drafts(self, num_accepted: int) -> None:
+        """The step is over; the token after the last accepted draft was sampled."""
+        self.num_computed -= len(self.drafts) - num_accepted
+        self.drafts = []
+        del self.digests[self.num_computed :]
+
+    def replace_newest(self, token_id: int) -> None:
+        """The token that was sampled last is another one."""
+        self.token_ids[-1] = token_id
+        del self.digests[len(self.token_ids) - 1 :]
