@@ -14,6 +14,7 @@ from octavo.ops.batch import BatchRow, StepBatch
 from octavo.ops.ops import GateActivation, HeadPart, RouterSpec
 from octavo.ops.weights import Experts, Linear, Vector, Weights
 from octavo.weights.checkpoint import TensorView, WeightType
+from tests.ops.test_parity import float_vector, random_rows
 from tests.support.op_twins import OpTwins, plain_batch
 from tests.support.random_weights import random_view
 
@@ -31,15 +32,6 @@ SPECS = {
     "sparse mixer": RouterSpec(NUM_EXPERTS, 2, "sparse_mixer", tolerance=0.4),
     "all experts": RouterSpec(NUM_EXPERTS, NUM_EXPERTS),
 }
-
-
-def random_rows(num_rows: int, width: int, seed: int = 0) -> Tensor:
-    return torch.randn(num_rows, width, generator=torch.Generator().manual_seed(seed))
-
-
-def float_vector(name: str, size: int, seed: int) -> TensorView:
-    values = random_rows(1, size, seed).flatten()
-    return TensorView(name, WeightType.F32, (size,), memoryview(values.numpy().tobytes()))
 
 
 def expert_tensors(

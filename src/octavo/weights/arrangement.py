@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from octavo.config.model_facts import ModelFacts
-from octavo.errors import CorruptFileError
 from octavo.weights.checkpoint import TensorView
 from octavo.weights.expert_stacks import StackLayout, experts_apart, is_stack
 from octavo.weights.latent_heads import is_latent, latent_parts
-from octavo.weights.views import rows_of, transposed
+from octavo.weights.views import check_rows, rows_of, transposed
 
 QKV, GATE_UP = "self_attn.qkv_proj", "mlp.gate_up_proj"
 Q, K, V = "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"
@@ -65,12 +64,12 @@ def _parts(
         yield from _qkv(name, view, facts, arrangement)
     elif stem.endswith(GATE_UP):
         inner = facts.intermediate_size
-        _check_rows(view, 2 * inner)
+        check_rows(view, 2 * inner)
         yield rows_of(view, name.replace(GATE_UP, GATE), range(inner))
         yield rows_of(view, name.replace(GATE_UP, UP), range(inner, 2 * inner))
     elif stem.endswith((Q, K)) and arrangement.rotary_pairs:
         num_heads = facts.num_heads if stem.endswith(Q) else facts.num_kv_heads
-        _check_rows(view, num_heads * facts.head_dim)
+        check_rows(view, num_heads * facts.head_dim)
         yield rows_of(view, name, _halves_order(num_heads, facts))
     elif stem.endswith("embed_positions") and arrangement.skipped_positions:
         yield rows_of(view, name, range(arrangement.skipped_positions, view.shape[0]))
@@ -83,7 +82,7 @@ def _qkv(
 ) -> Iterator[TensorView]:
     """Queries, keys and values of a fused projection, each head after head."""
     num_q, num_kv, size = facts.num_heads, facts.num_kv_heads, facts.head_dim
-    _check_rows(view, (num_q + 2 * num_kv) * size)
+    check_rows(view, (num_q + 2 * num_kv) * size)
     heads = [list(range(num_q)), list(range(num_q, num_q + num_kv))]
     heads.append([head + num_kv for head in heads[1]])
     if arrangement.grouped_qkv:
@@ -106,10 +105,3 @@ def _halves_order(num_heads: int, facts: ModelFacts) -> list[int]:
     size, rotary = facts.head_dim, facts.rope.rotary_dim
     in_head = [*range(0, rotary, 2), *range(1, rotary, 2), *range(rotary, size)]
     return [head * size + row for head in range(num_heads) for row in in_head]
-
-
-def _check_rows(view: TensorView, needed: int) -> None:
-    if view.shape[0] != needed:
-        raise CorruptFileError(
-            f"tensor {view.name} has {view.shape[0]} rows, the model needs {needed}"
-        )

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from octavo.config.model_facts import LatentFacts, ModelFacts
-from octavo.errors import CorruptFileError
 from octavo.weights.checkpoint import TensorView
-from octavo.weights.views import rows_of, transposed
+from octavo.weights.views import check_rows, rows_of, transposed
 
 _PARTS = ("q_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "k_b_proj", "v_b_proj")
 
@@ -34,19 +33,19 @@ def latent_parts(
     match part:
         case "q_proj" | "q_b_proj":
             size = nope + rope
-            _check_rows(view, heads * size)
+            check_rows(view, heads * size)
             plain = [head * size + i for head in range(heads) for i in range(nope)]
             turned = [head * size + nope + i for head in range(heads) for i in _halves(rope)]
             yield rows_of(view, f"{stem}.q_nope_proj.{ending}", plain)
             yield rows_of(view, f"{stem}.q_rope_proj.{ending}", turned)
         case "kv_a_proj_with_mqa":
-            _check_rows(view, latent.kv_rank + rope)
+            check_rows(view, latent.kv_rank + rope)
             turned = [latent.kv_rank + i for i in _halves(rope)]
             yield rows_of(view, f"{stem}.kv_latent_proj.{ending}", range(latent.kv_rank))
             yield rows_of(view, f"{stem}.k_rope_proj.{ending}", turned)
         case "kv_b_proj":
             size = nope + latent.value_dim
-            _check_rows(view, heads * size)
+            check_rows(view, heads * size)
             for head in range(heads):
                 first = head * size
                 keys = rows_of(view, f"{stem}.k_up.{head}.{ending}", range(first, first + nope))
@@ -54,7 +53,7 @@ def latent_parts(
                 values = range(first + nope, first + size)
                 yield rows_of(view, f"{stem}.v_up.{head}.{ending}", values)
         case _:  # a matrix for each head, as llama.cpp keeps them; those of keys are turned already
-            _check_rows(view, heads)
+            check_rows(view, heads)
             kind = "k_up" if part == "k_b_proj" else "v_up"
             for head in range(heads):
                 data = view.data[head * view.row_bytes : (head + 1) * view.row_bytes]
@@ -65,10 +64,3 @@ def latent_parts(
 def _halves(rope_dim: int) -> list[int]:
     """Stored row of each wanted one: pairs that are rotated together lie side by side."""
     return [*range(0, rope_dim, 2), *range(1, rope_dim, 2)]
-
-
-def _check_rows(view: TensorView, needed: int) -> None:
-    if view.shape[0] != needed:
-        raise CorruptFileError(
-            f"tensor {view.name} has {view.shape[0]} rows, the model needs {needed}"
-        )

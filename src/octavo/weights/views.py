@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from octavo.errors import UnsupportedModelError
+from octavo.errors import CorruptFileError, UnsupportedModelError
 from octavo.weights.checkpoint import TensorView, WeightType
 
 _FLOATS = (WeightType.F32, WeightType.F16, WeightType.BF16)
@@ -23,6 +23,14 @@ def transposed(view: TensorView) -> TensorView:
         )
     rows = view.shape[1]
     return replace(view, shape=(rows, view.shape[0]), row_order=range(rows), transposed=True)
+
+
+def check_rows(view: TensorView, needed: int) -> None:
+    """Raises CorruptFileError unless a tensor has so many rows."""
+    if view.shape[0] != needed:
+        raise CorruptFileError(
+            f"tensor {view.name} has {view.shape[0]} rows, the model needs {needed}"
+        )
 
 
 def rows_of(view: TensorView, name: str, rows: Sequence[int]) -> TensorView:
