@@ -271,6 +271,16 @@ CASES: dict[str, TinyCase] = {
         },
         torch.bfloat16,
     ),
+    "llama4_with_images": TinyCase(
+        "llama4_with_images",
+        {
+            "num_hidden_layers": 2,
+            "head_dim": 16,
+            "intermediate_size": 32,
+            "intermediate_size_mlp": 96,
+            "num_local_experts": 4,
+        },
+    ),
     # Lengths that llama.cpp has in its code.
     "llama4_long": TinyCase(
         "llama4",

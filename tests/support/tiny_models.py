@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import Gemma3Config, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import Gemma3Config, Llama4Config, PreTrainedModel, PreTrainedTokenizerFast
 
 from tests.support.tiny_cases import CASES
 from tests.support.tiny_tokenizer import END, START, tiny_id, tiny_library
@@ -56,6 +56,32 @@ def _gemma3_with_images(**sizes: Any) -> Gemma3Config:
         boi_token_index=VOCAB_SIZE - 2,
         eoi_token_index=VOCAB_SIZE - 3,
     )
+    config._attn_implementation = attention
+    return config
+
+
+class Llama4ForConditionalGeneration(transformers.Llama4ForConditionalGeneration):
+    """The text part of the answer, which transformers' own class fails to give without an image."""
+
+    def forward(self, input_ids: torch.Tensor) -> Any:  # type: ignore[override]
+        return self.language_model(input_ids)
+
+
+def _llama4_with_images(**sizes: Any) -> Llama4Config:
+    """The same for Llama 4."""
+    vision = {
+        "hidden_size": 32,
+        "intermediate_size": 128,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 28,
+        "patch_size": 14,
+        "vision_output_dim": 32,
+        "projector_input_dim": 32,
+        "projector_output_dim": 32,
+    }
+    attention = sizes.pop("attn_implementation")
+    config = Llama4Config(text_config=sizes, vision_config=vision, image_token_index=1)
     config._attn_implementation = attention
     return config
 
@@ -108,6 +134,7 @@ _FAMILIES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "gemma3": (transformers.Gemma3TextConfig, transformers.Gemma3ForCausalLM),
     "gemma3_with_images": (_gemma3_with_images, transformers.Gemma3ForConditionalGeneration),
     "gpt2": (transformers.GPT2Config, transformers.GPT2LMHeadModel),
+    "llama4_with_images": (_llama4_with_images, Llama4ForConditionalGeneration),
     "llama4": (transformers.Llama4TextConfig, transformers.Llama4ForCausalLM),
 } | {
     family: (getattr(transformers, f"{name}Config"), getattr(transformers, f"{name}ForCausalLM"))
