@@ -199,24 +199,22 @@ class WrongAnswers:
         pass
 
 
-@pytest.mark.parametrize(
-    "result", [StepResult(step_id=0, sampled=[]), StepResult(step_id=9, sampled=[1])]
-)
+WRONG = [
+    StepResult(step_id=0, sampled=[]),
+    StepResult(step_id=9, sampled=[1]),
+    StepResult(step_id=0, sampled=[1], accepted=[0]),
+]
+
+
+@pytest.mark.parametrize("result", WRONG)
 def test_an_answer_that_does_not_belong_to_the_plan_fails_the_step(result: StepResult):
     """It is refused before anything is changed by it."""
     core = make_core(WrongAnswers(result))
     core.add_request(make_request("a"))
     (end,) = core.step()
     assert end.finish_reason == "error"
-    assert "wanted 1 tokens" in (end.error or "")
+    assert "the executor" in (end.error or "")
     assert core.stats().num_used_blocks == 0
-
-
-def test_an_answer_about_drafts_that_the_plan_does_not_have_fails_the_step():
-    core = make_core(WrongAnswers(StepResult(step_id=0, sampled=[1], accepted=[0])))
-    core.add_request(make_request("a"))
-    (end,) = core.step()
-    assert "0 rows with drafts, the executor tested those of 1" in (end.error or "")
 
 
 def test_gauges_come_from_live_state_and_go_back_to_zero():
