@@ -21,6 +21,18 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+template <class Action>
+class AtEnd {
+ public:
+  explicit AtEnd(Action action) : action_(std::move(action)) {}
+  ~AtEnd() { action_(); }
+  AtEnd(const AtEnd&) = delete;
+  AtEnd& operator=(const AtEnd&) = delete;
+
+ private:
+  Action action_;
+};
+
 // Tokens that rows may hold: those of the table, for the result may be no logits.
 int64_t vocabulary_of(const Program& program) {
   const int64_t rows = program.table_rows(EmbedKey::TokenId);
@@ -50,6 +62,8 @@ StepOutput Session::step(StepInput input) {
   update_rows(input);
   check_moves(input);
   make_batch(input);
+  filler_.start(mask_sources_);
+  const AtEnd finish([this] { filler_.finish(); });
   StepOutput output;
   compute(input, output);
   for (size_t i = 0; i < input.rows.size(); ++i) {
@@ -112,6 +126,7 @@ void Session::make_batch(const StepInput& input) {
   wanted_tokens_.clear();
   wanted_first_.clear();
   wanted_.clear();
+  mask_sources_.clear();
   std::fill(in_step_.begin(), in_step_.end(), false);
   std::fill(sampled_tokens_.begin(), sampled_tokens_.end(), -1);
   for (size_t i = 0; i < input.rows.size(); ++i) {
@@ -162,7 +177,11 @@ void Session::set_masks(const StepInput& input) {
     Wanted& wanted = wanted_sample(row, "a mask");
     require(input.masks[i].num_bytes * 8 >= rows_.limits().vocab_size,
             row_name(row) + "its mask is shorter than the vocabulary");
-    wanted.mask = input.masks[i].bits;
+    const TokenMask& mask = input.masks[i];
+    wanted.mask = mask.bits;
+    if (mask.bits != nullptr) continue;
+    wanted.source = static_cast<int32_t>(mask_sources_.size());
+    mask_sources_.push_back(mask.source);
   }
 }
 
@@ -376,6 +395,7 @@ void Session::judge(const StepInput& input, Wanted& wanted, float* logits) {
       return;
     }
     if (wanted.samples) {
+      if (wanted.source >= 0) wanted.mask = filler_.get(static_cast<size_t>(wanted.source));
       sample(input, wanted, state, logits);
       return;
     }

@@ -17,6 +17,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from octavo.contracts.grammar import Mask, bits_of
 from octavo.contracts.kv_plan import KVGroup, KVPlan, MemoryPlan
 from octavo.contracts.kv_tier import KVTier
 from octavo.contracts.progress import ReportProgress
@@ -438,9 +439,9 @@ class ScriptedExecutor:
             result.swap_s = self._step_swap_s
         return result
 
-    def _masked(self, token_id: int, mask: bytes, request_id: str) -> int:
+    def _masked(self, token_id: int, mask: Mask, request_id: str) -> int:
         """The script's token, or one that the mask allows."""
-        allowed = int.from_bytes(mask, "little")
+        allowed = int.from_bytes(bits_of(mask), "little")
         _demand(allowed != 0, f"{request_id}: the mask allows no token")
         if allowed >> token_id & 1:
             return token_id

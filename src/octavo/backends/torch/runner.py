@@ -19,6 +19,7 @@ from octavo.backends.torch.kv_cache import TorchKvCache
 from octavo.backends.torch.reference import TorchOps
 from octavo.backends.torch.weights import Stack, TorchWeights
 from octavo.config.engine import EngineConfig
+from octavo.contracts.grammar import ConstraintError, Mask, bits_of
 from octavo.contracts.kv_plan import MemoryNeeds, MemoryPlan
 from octavo.contracts.progress import ReportProgress
 from octavo.contracts.step import (
@@ -111,7 +112,7 @@ class TorchRunner:
                 "--swap-dir needs the native back end: torch keeps the swap space in memory"
             )
         self._rows: dict[int, _Row] = {}
-        self._masks: dict[int, bytes] = {}  # of the step's rows that have one
+        self._masks: dict[int, Mask] = {}  # of the step's rows that have one
         self._processors = RowProcessors(config, facts.vocab_size, device=device)
         self._loaded: _Loaded | None = None
         self._fingerprint = ""
@@ -166,13 +167,14 @@ class TorchRunner:
         swap_s = self._move_blocks(self._loaded.cache, plan)
         wanted = list(self._wanted(plan))
         start = time.perf_counter()
-        logits = self._forward(self._loaded, plan, wanted)
+        on_device = self._forward(self._loaded, plan, wanted)
+        self._masks = _made_masks(plan)  # while a device computes
+        logits = on_device.cpu()
         forwarded = time.perf_counter()
         for row_id, num_tokens in zip(plan.rows, plan.num_tokens, strict=True):
             self._rows[row_id].num_computed += num_tokens
             self._rows[row_id].twin_row = -1
         result = StepResult(step_id=plan.step_id, sampled=[], swap_s=swap_s)
-        self._masks = dict(zip(plan.mask_rows, plan.masks, strict=True))
         for entry, scores in zip(wanted, logits, strict=True):
             self._judge(entry, scores, result)
         self._processors.end(plan, result.sampled, result.errors)
@@ -308,13 +310,13 @@ class TorchRunner:
 
     @torch.inference_mode()
     def _forward(self, loaded: _Loaded, plan: StepPlan, wanted: list[_Wanted]) -> Tensor:
-        """Logits on the CPU: [len(wanted), vocab_size]."""
+        """Logits [len(wanted), vocab_size], which a device may still be computing."""
         if not plan.rows:
             return torch.empty(0, self._facts.vocab_size)
         group_rows = [self._batch_rows(plan, group) for group in range(len(self._kv_groups))]
         batch = self._batch(plan, group_rows[0], wanted)
         ops = TorchOps(loaded.tensors, loaded.cache, batch, self._device, group_rows)
-        return loaded.model.forward(ops).cpu()
+        return loaded.model.forward(ops)
 
     def _batch_rows(self, plan: StepPlan, group: int) -> tuple[BatchRow, ...]:
         """The rows that compute, with their block tables of one KV group."""
@@ -362,7 +364,7 @@ class TorchRunner:
                 self._draw(wanted, logits, result)
             else:
                 self._score(wanted, logits, result)
-        except RuntimeError as error:
+        except (RuntimeError, ConstraintError) as error:
             result.errors.setdefault(wanted.row, str(error))
             if wanted.draws:
                 result.sampled.append(0)
@@ -376,11 +378,12 @@ class TorchRunner:
 
     def _draw(self, wanted: _Wanted, logits: Tensor, result: StepResult) -> None:
         row = self._rows[wanted.row]
+        mask = self._masks.get(wanted.row)
         token, chosen = row.sampler.sample(
             self._kernels,
             logits.numpy().data,
             row.token_ids,
-            self._masks.get(wanted.row),
+            None if mask is None else bits_of(mask),
             wanted.row,
             self._processors.stages_of(wanted.row),
             self._processors.scratch,
@@ -391,6 +394,17 @@ class TorchRunner:
         result.sampled.append(token)
         if chosen is not None:
             result.logprobs[wanted.row] = TokenLogprobs(*chosen)
+
+
+def _made_masks(plan: StepPlan) -> dict[int, Mask]:
+    """Masks by row. One that cannot be made stays as it is, and fails its row when it is used."""
+    masks: dict[int, Mask] = {}
+    for row_id, mask in zip(plan.mask_rows, plan.masks, strict=True):
+        try:
+            masks[row_id] = bits_of(mask)
+        except ConstraintError:
+            masks[row_id] = mask
+    return masks
 
 
 def _pooled(row_id: int, row: _Row, first_token: int, num_tokens: int) -> Iterator[_Wanted]:
