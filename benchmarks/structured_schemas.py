@@ -24,6 +24,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +119,18 @@ def fault_of(schema: Any, text: str) -> str:
         return f"no JSON: {error}"
     kind = validator_for(schema, default=jsonschema.Draft202012Validator)
     validator = kind(schema, format_checker=kind.FORMAT_CHECKER)
-    errors = [f"{error.json_path}: {error.message}"[:200] for error in validator.iter_errors(value)]
+    errors = [
+        f"{error.json_path}: {error.message}"[:200]
+        for error in validator.iter_errors(value)
+        if not (error.validator == "multipleOf" and _is_multiple(error))
+    ]
     return "; ".join(errors[:2])
+
+
+def _is_multiple(error: jsonschema.ValidationError) -> bool:
+    """Whether the numbers as they are written say so: the judge divides in floating point."""
+    number, step = (Fraction(str(one)) for one in (error.instance, error.validator_value))
+    return (number / step).denominator == 1
 
 
 def allows(compiler: GrammarCompiler, tokenizer: Tokenizer, spec: GrammarSpec, text: str) -> bool:
