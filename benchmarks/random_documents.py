@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from octavo.contracts.grammar import GrammarSpec, TokenConstraint, bits_of
 from octavo.structured.compiler import GrammarCompiler
@@ -80,9 +80,3 @@ class Walker:
 
 def _has(mask: bytes, token_id: int) -> bool:
     return bool(mask[token_id // 8] >> token_id % 8 & 1)
-
-
-def kinds_of(texts: Sequence[str | None]) -> tuple[list[str], int]:
-    """Texts that ended, and how many did not."""
-    ended = [text for text in texts if text is not None]
-    return ended, len(texts) - len(ended)
