@@ -90,6 +90,7 @@ class Intake:
         text, token_ids, cache_salt = _parts_of(prompt)
         types = prompt.get("token_type_ids") if isinstance(prompt, Mapping) else None
         if token_ids is not None:
+            self._check_prompt_length(len(token_ids))  # before the ids are looked at
             ids = self._checked_ids(token_ids)
         else:
             assert text is not None
