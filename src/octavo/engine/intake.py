@@ -244,8 +244,8 @@ class Intake:
 
     def _outside(self, name: str, token_id: int) -> InvalidRequestError:
         message = (
-            f"{name}: token id {shown(token_id)} is outside the vocabulary "
-            f"of {self.limits.vocab_size} tokens"
+            f"{name}: token id {shown(token_id)} is out of vocabulary, which has "
+            f"{self.limits.vocab_size} tokens"
         )
         return InvalidRequestError(message, param=name)
 
