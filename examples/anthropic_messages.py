@@ -55,6 +55,11 @@ result = {"type": "tool_result", "tool_use_id": call.id, "content": "12 degrees 
 history += [{"role": "assistant", "content": called.content}]
 history += [{"role": "user", "content": [result]}]
 answer = client.messages.create(
-    model=model, messages=history, tools=[weather], max_tokens=32, extra_body=GREEDY
+    model=model,
+    messages=history,
+    tools=[weather],
+    tool_choice={"type": "none"},
+    max_tokens=32,
+    extra_body=GREEDY,
 )
 print("answer:  ", answer.stop_reason, [block.type for block in answer.content])
