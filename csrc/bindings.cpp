@@ -76,6 +76,22 @@ nb::list to_python(const std::vector<RowLogprobs>& entries) {
   return list;
 }
 
+// A mask of a plan: bytes, or what has a `source` (contracts/grammar.py).
+TokenMask token_mask(const nb::object& given) {
+  TokenMask mask;
+  nb::bytes bytes;
+  if (nb::try_cast(given, bytes)) {
+    mask.bits = static_cast<const uint8_t*>(bytes.data());
+    mask.num_bytes = static_cast<int64_t>(bytes.size());
+    return mask;
+  }
+  const auto [fill, state, num_bytes] =
+      nb::cast<std::tuple<uintptr_t, uintptr_t, size_t>>(given.attr("source"));
+  mask.source = {reinterpret_cast<MaskSource::Fill>(fill), reinterpret_cast<void*>(state), num_bytes};
+  mask.num_bytes = static_cast<int64_t>(num_bytes);
+  return mask;
+}
+
 nb::tuple to_python(const StepOutput& output) {
   nb::list errors;
   for (const RowError& error : output.errors) {
@@ -365,14 +381,11 @@ void bind_session(nb::module_& module) {
              Ints table_groups, Ints table_places, Ints table_block_ids, Ints replaced_rows,
              Ints replaced_token_ids, Ints swap_out_from, Ints swap_out_to, Ints swap_in_from,
              Ints swap_in_to, Ints copy_from, Ints copy_to, Ints rows, Ints num_tokens,
-             std::vector<bool> samples, Ints mask_rows, const std::vector<nb::bytes>& mask_bytes,
+             std::vector<bool> samples, Ints mask_rows, const std::vector<nb::object>& given,
              Ints draft_rows, std::vector<Ints> draft_token_ids, Ints processed_rows,
              Ints processed_stages, const nb::object& scratch, const nb::object& process) {
             std::vector<TokenMask> masks;
-            for (const nb::bytes& mask : mask_bytes) {
-              masks.push_back({static_cast<const uint8_t*>(mask.data()),
-                               static_cast<int64_t>(mask.size())});
-            }
+            for (const nb::object& mask : given) masks.push_back(token_mask(mask));
             std::optional<Bytes> shared;
             std::function<void(int32_t, Stage, float*)> run;
             if (!processed_rows.empty()) {

@@ -21,6 +21,18 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+template <class Action>
+class AtEnd {
+ public:
+  explicit AtEnd(Action action) : action_(std::move(action)) {}
+  ~AtEnd() { action_(); }
+  AtEnd(const AtEnd&) = delete;
+  AtEnd& operator=(const AtEnd&) = delete;
+
+ private:
+  Action action_;
+};
+
 // Tokens that rows may hold: those of the table, for the result may be no logits.
 int64_t vocabulary_of(const Program& program) {
   const int64_t rows = program.table_rows(EmbedKey::TokenId);
@@ -51,6 +63,8 @@ StepOutput Session::step(StepInput input) {
   update_rows(input);
   check_moves(input);
   make_batch(input);
+  filler_.start(mask_sources_);
+  const AtEnd finish([this] { filler_.finish(); });
   StepOutput output;
   compute(input, output);
   for (size_t i = 0; i < input.rows.size(); ++i) {
@@ -81,26 +95,6 @@ void Session::update_rows(StepInput& input) {
   }
 }
 
-void Session::check_moves(const StepInput& input) const {
-  require(input.swap_out_from.size() == input.swap_out_to.size(),
-          "swap_out_from and swap_out_to must be equally long");
-  require(input.swap_in_from.size() == input.swap_in_to.size(),
-          "swap_in_from and swap_in_to must be equally long");
-  require(input.copy_from.size() == input.copy_to.size(),
-          "copy_from and copy_to must be equally long");
-  for (const std::vector<int32_t>* blocks :
-       {&input.swap_out_from, &input.swap_in_to, &input.copy_from, &input.copy_to}) {
-    for (const int32_t block_id : *blocks) rows_.check_block(block_id);
-  }
-  const int64_t num_slots = host_ == nullptr ? 0 : host_->num_slots();
-  for (const std::vector<int32_t>* slots : {&input.swap_out_to, &input.swap_in_from}) {
-    for (const int32_t slot : *slots) {
-      require(slot >= 0 && slot < num_slots, "host slot " + std::to_string(slot) + ": there are " +
-                                                 std::to_string(num_slots) + " slots");
-    }
-  }
-}
-
 void Session::make_batch(const StepInput& input) {
   require(input.rows.size() == input.num_tokens.size() &&
               input.rows.size() == input.samples.size(),
@@ -113,6 +107,7 @@ void Session::make_batch(const StepInput& input) {
   wanted_tokens_.clear();
   wanted_first_.clear();
   wanted_.clear();
+  mask_sources_.clear();
   std::fill(in_step_.begin(), in_step_.end(), false);
   std::fill(sampled_tokens_.begin(), sampled_tokens_.end(), -1);
   take_drafts(input);
@@ -195,7 +190,11 @@ void Session::set_masks(const StepInput& input) {
     require(drafted_of_[static_cast<size_t>(row)] < 0, row_name(row) + "has a mask and drafts");
     require(input.masks[i].num_bytes * 8 >= rows_.limits().vocab_size,
             row_name(row) + "its mask is shorter than the vocabulary");
-    wanted.mask = input.masks[i].bits;
+    const TokenMask& mask = input.masks[i];
+    wanted.mask = mask.bits;
+    if (mask.bits != nullptr) continue;
+    wanted.source = static_cast<int32_t>(mask_sources_.size());
+    mask_sources_.push_back(mask.source);
   }
 }
 
@@ -356,32 +355,6 @@ void Session::compute(const StepInput& input, StepOutput& output) {
   if (num_wanted > 0) output.sample_seconds += seconds_since(judging_since);
 }
 
-// A move may read what an earlier one wrote, so every thread makes all moves in plan order, each thread
-// for bytes of its own: the same ones of every block.
-Share Session::own_part_of_blocks(int thread) const {
-  constexpr int64_t kLine = 64;
-  const int64_t bytes = forward_->kv().block_bytes();
-  const Share lines =
-      share_of((bytes + kLine - 1) / kLine, thread, forward_->threads().num_threads());
-  return {lines.begin * kLine, std::min(lines.end * kLine, bytes)};
-}
-
-void Session::swap_blocks(const StepInput& input, const Share& part) const {
-  const KvPool& kv = forward_->kv();
-  for (size_t i = 0; i < input.swap_out_from.size(); ++i) {
-    kv.read_block(input.swap_out_from[i], part, host_->slot(input.swap_out_to[i]));
-  }
-  for (size_t i = 0; i < input.swap_in_from.size(); ++i) {
-    kv.write_block(input.swap_in_to[i], part, host_->slot(input.swap_in_from[i]));
-  }
-}
-
-void Session::copy_blocks(const StepInput& input, const Share& part) const {
-  for (size_t i = 0; i < input.copy_from.size(); ++i) {
-    forward_->kv().copy_block(input.copy_from[i], input.copy_to[i], part);
-  }
-}
-
 // Rows cost very different amounts of work, so a thread takes the next one whenever it is free. Those with
 // logits processors are left to the thread that called `step`.
 void Session::judge_slice(const StepInput& input, const Share& slice, int thread) {
@@ -425,6 +398,7 @@ void Session::judge(const StepInput& input, Wanted& wanted, float* logits) {
       return;
     }
     if (wanted.samples) {
+      if (wanted.source >= 0) wanted.mask = filler_.get(static_cast<size_t>(wanted.source));
       sample(input, wanted, state, logits);
       return;
     }

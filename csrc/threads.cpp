@@ -19,14 +19,6 @@
 namespace octavo {
 namespace {
 
-int64_t current_process_id() {
-#if defined(__unix__) || defined(__APPLE__)
-  return getpid();
-#else
-  return 0;  // a system without fork()
-#endif
-}
-
 // Denormal numbers count as zero while this lives: they are slow on many processors and far below what
 // any result here depends on. The thread's own mode comes back afterwards.
 class FlushDenormals {
@@ -46,22 +38,6 @@ class FlushDenormals {
 
  private:
   uint64_t before_;
-#endif
-};
-
-// Signals are for the interpreter's own threads.
-class BlockSignals {
- public:
-#if defined(__unix__) || defined(__APPLE__)
-  BlockSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~BlockSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
 #endif
 };
 
@@ -86,15 +62,33 @@ void pin_to_core(int index) {
 #endif
 }
 
-void name_thread(int thread) {
-#if defined(__linux__)
-  pthread_setname_np(pthread_self(), ("octavo-" + std::to_string(thread)).c_str());
+}  // namespace
+
+int64_t current_process_id() {
+#if defined(__unix__) || defined(__APPLE__)
+  return getpid();
 #else
-  (void)thread;
+  return 0;  // a system without fork()
 #endif
 }
 
-}  // namespace
+void name_thread(const char* name) {
+#if defined(__linux__)
+  pthread_setname_np(pthread_self(), name);
+#else
+  (void)name;
+#endif
+}
+
+#if defined(__unix__) || defined(__APPLE__)
+BlockSignals::BlockSignals() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before_);
+}
+
+BlockSignals::~BlockSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+#endif
 
 void WaitPoint::pause() {
 #if defined(__x86_64__)
@@ -122,7 +116,7 @@ ThreadPool::ThreadPool(int num_threads, bool pin)
   try {
     for (int thread = 1; thread < num_threads; ++thread) {
       team_->workers.emplace_back([this, thread, pin] {
-        name_thread(thread);
+        name_thread(("octavo-" + std::to_string(thread)).c_str());
         if (pin) pin_to_core(thread);
         work(thread);
       });

@@ -17,7 +17,29 @@
 #include <type_traits>
 #include <vector>
 
+#if defined(__unix__) || defined(__APPLE__)
+#include <signal.h>
+#endif
+
 namespace octavo {
+
+// Threads do not survive fork(): a child that holds objects with threads knows them by another process.
+int64_t current_process_id();
+
+// How the calling thread is called in a list of threads: up to 15 characters.
+void name_thread(const char* name);
+
+// Signals are for the interpreter's own threads: none reaches those that start while this lives.
+class BlockSignals {
+ public:
+#if defined(__unix__) || defined(__APPLE__)
+  BlockSignals();
+  ~BlockSignals();
+
+ private:
+  sigset_t before_;
+#endif
+};
 
 // Where threads wait for a condition over atomics that another thread makes true.
 class WaitPoint {

@@ -75,6 +75,29 @@ def test_every_kind_of_form_is_kept_and_ends_the_answer(
     assert (choice.finish_reason, choice.stop_reason) == ("stop", None)
 
 
+def test_an_object_ends_with_the_properties_that_its_schema_names(llm: LLM) -> None:
+    """From several parts too: a model that goes on and on is not let to invent more."""
+    parts = [
+        {
+            "type": "object",
+            "properties": {"x": {"type": "integer", "minimum": 10, "maximum": 99}},
+            "required": ["x"],
+        },
+        {
+            "type": "object",
+            "properties": {"y": {"type": "string", "maxLength": 5}},
+            "required": ["y"],
+        },
+    ]
+    [output] = llm.generate("Give x and y.", params(json={"allOf": parts}), use_tqdm=False)
+
+    [choice] = output.outputs
+    value = json.loads(choice.text)
+    assert (list(value), choice.finish_reason) == (["x", "y"], "stop")
+    assert 10 <= value["x"] <= 99
+    assert len(value["y"]) <= 5
+
+
 def test_the_form_ends_the_answer_where_end_tokens_do_not(llm: LLM) -> None:
     own = params(choice=["yes", "no"])
     own.ignore_eos = True

@@ -23,7 +23,9 @@ FOREIGN = re.compile(r"(?<![\w./~])/(work|farm|root|home)/")
 
 def documents() -> list[Path]:
     """Every Markdown file of the project."""
-    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+    return sorted(
+        [*ROOT.glob("*.md"), *(ROOT / "examples").glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    )
 
 
 def known_flags() -> set[str]:

@@ -15,7 +15,7 @@ MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
 MAX_PARAMETERS = 8
 SUFFIXES = (".py", ".cpp", ".hpp")
-FOLDERS = ("src", "csrc", "tests", "tools", "benchmarks")
+FOLDERS = ("src", "csrc", "tests", "tools", "benchmarks", "examples")
 # "path" or "path:function" -> reason
 EXCEPTIONS: dict[str, str] = {}
 

@@ -77,7 +77,9 @@ class Served:
     ) -> AsyncGenerator[asyncio.StreamReader, None]:
         """A connection on which a request was sent, or only half of it; closed on leaving."""
         reader, writer = await asyncio.open_connection(self.host, self.port, limit=2**26)
-        payload = b"" if body is None else json.dumps(body).encode()
+        payload = body if isinstance(body, bytes) else b""
+        if body is not None and not isinstance(body, bytes):
+            payload = json.dumps(body).encode()
         head = f"{method} {path} HTTP/1.1\r\nhost: {self.host}\r\nconnection: close\r\n"
         head += f"content-type: application/json\r\ncontent-length: {len(payload)}\r\n"
         head += f"authorization: Bearer {key}\r\n" if key else ""

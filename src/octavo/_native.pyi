@@ -8,6 +8,8 @@ of `weights.checkpoint.WeightType`, those of KV pools `ops.kv_types.KvType`.
 from collections.abc import Callable, Sequence
 from enum import Enum
 
+from octavo.contracts.grammar import Mask
+
 Buffer = object  # before Python 3.12 a type checker cannot tell who has the buffer protocol
 TokenLogprobsTuple = tuple[list[int], list[float], int]  # token ids, logprobs, rank
 RowTuple = tuple[int, int, int, Sequence[int]]  # first_token, num_tokens, context_len, block_ids
@@ -408,7 +410,7 @@ class Session:
         num_tokens: list[int],
         samples: list[bool],
         mask_rows: list[int],
-        masks: list[bytes],
+        masks: list[Mask],
         draft_rows: list[int],
         draft_token_ids: list[list[int]],
         processed_rows: list[int],

@@ -120,7 +120,7 @@ async def test_the_death_of_the_engine_reaches_every_reader() -> None:
     ("prompt", "message"),
     [
         ([], "must not be empty"),
-        ([5000], "outside the vocabulary"),
+        ([5000], "out of vocabulary"),
         (list(range(257)), "maximum context length is 256 tokens, but the prompt has 257"),
         ({"prompt_token_ids": [1, 2], "token_type_ids": [0, 1]}, "does not tell two texts apart"),
     ],

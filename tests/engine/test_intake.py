@@ -220,7 +220,7 @@ def test_without_chunks_a_prompt_must_fit_one_step() -> None:
 )
 def test_ids_in_parameters_are_checked_against_the_vocabulary(params: SamplingParams) -> None:
     """An id that does not exist is refused by the field's name."""
-    with pytest.raises(InvalidRequestError, match=f"{VOCAB} is outside the vocabulary") as caught:
+    with pytest.raises(InvalidRequestError, match=f"{VOCAB} is out of vocabulary") as caught:
         requests_for(params)
 
     assert caught.value.param in ("stop_token_ids", "allowed_token_ids", "logit_bias")

@@ -178,7 +178,7 @@ def test_logprobs_are_those_of_the_model(make_driver: MakeDriver) -> None:
     entries = []
     for wanted in (asks(spec), asks(spec, only_token=40)):
         row = driver.add(PROMPT, wanted)
-        entry = driver.step({row: 13}).logprobs[row]
+        (entry,) = driver.step({row: 13}).logprobs[row]
         entries.append(dict(zip(entry.token_ids, entry.logprobs, strict=True)))
 
     assert entries[0] == entries[1]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import ctypes
+import threading
+from collections.abc import Callable, Collection
 
 import pytest
 
 from octavo.backends.torch.runner import TorchRunner
+from octavo.contracts.grammar import ConstraintError
 from octavo.contracts.step import SamplingSpec
 from octavo.runner.native_runner import NativeRunner
 from tests.support.random_checkpoint import VOCAB_SIZE, RandomCheckpoint
@@ -22,6 +25,43 @@ EVERY = range(VOCAB_SIZE)
 def mask_of(token_ids: Collection[int]) -> bytes:
     bits = sum(1 << token for token in set(token_ids))
     return bits.to_bytes(-(-VOCAB_SIZE // 32) * 4, "little")
+
+
+Fill = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint8), ctypes.c_size_t
+)
+
+
+class Pending:
+    """A mask that is made when somebody asks for it; None is one that cannot be made."""
+
+    def __init__(
+        self, token_ids: Collection[int] | None, on_fill: Callable[[], object] = lambda: None
+    ) -> None:
+        self.num_fills = 0
+        self._bits = None if token_ids is None else mask_of(token_ids)
+        self._on_fill = on_fill
+        self._function = Fill(self._fill)  # lives as long as its address
+        address = ctypes.cast(self._function, ctypes.c_void_p).value
+        assert address is not None
+        self.source = (address, 7, len(mask_of([])))
+
+    def bits(self) -> bytes:
+        """See `PendingMask`."""
+        self.num_fills += 1
+        self._on_fill()
+        if self._bits is None:
+            raise ConstraintError("became too complex")
+        return self._bits
+
+    def _fill(self, state: int, bits: ctypes.Array[ctypes.c_uint8], num_bytes: int) -> int:
+        try:
+            made = self.bits()
+        except ConstraintError:
+            return -1
+        assert (state, num_bytes) == (7, len(made))
+        ctypes.memmove(bits, made, num_bytes)
+        return 0
 
 
 @pytest.fixture(params=list(BACKENDS))
@@ -98,3 +138,52 @@ def test_a_mask_that_leaves_nothing_fails_its_row_alone(driver: StepDriver) -> N
 
     assert list(result.errors) == [hopeless]
     assert len(driver.tokens(healthy)) == 14
+
+
+def test_a_mask_that_is_still_to_be_made_is_made_once_and_holds_for_its_step(
+    driver: StepDriver,
+) -> None:
+    """Whoever makes it: more masks than threads, step after step."""
+    rows = [driver.add(PROMPT, SEEDED) for _ in range(3)]
+    for step in range(20):
+        masks = [Pending([(11 * step + row) % VOCAB_SIZE]) for row in rows]
+        driver.plan.mask_rows, driver.plan.masks = list(rows), list(masks)
+        driver.step({row: driver.remaining(row) for row in rows})
+        assert [mask.num_fills for mask in masks] == [1, 1, 1]
+
+    for row in rows:
+        expected = [(11 * step + row) % VOCAB_SIZE for step in range(20)]
+        assert driver.tokens(row)[13:] == expected
+
+
+def test_masks_that_are_made_and_others_go_together(driver: StepDriver) -> None:
+    first, second, free = (driver.add(PROMPT, SEEDED) for _ in range(3))
+    driver.plan.mask_rows, driver.plan.masks = [first, second], [mask_of([5]), Pending([6])]
+    driver.step({first: 13, second: 13, free: 13})
+
+    assert (driver.tokens(first)[13:], driver.tokens(second)[13:]) == ([5], [6])
+    assert driver.tokens(free)[13:] == draw(driver, SEEDED, None)
+
+
+def test_a_mask_that_cannot_be_made_fails_its_row_alone(driver: StepDriver) -> None:
+    hopeless, healthy = driver.add(PROMPT, SEEDED), driver.add(PROMPT, SEEDED)
+    driver.plan.mask_rows = [hopeless, healthy]
+    driver.plan.masks = [Pending(None), Pending([9])]
+    result = driver.step({hopeless: 13, healthy: 13})
+
+    assert list(result.errors) == [hopeless]
+    assert "became too complex" in result.errors[hopeless]
+    assert driver.tokens(healthy)[13:] == [9]
+
+
+def test_two_masks_are_made_at_the_same_time() -> None:
+    """By different threads: each of them waits for the other to have begun."""
+    both = threading.Barrier(2, timeout=30)
+    sizes = RunnerSizes(threads=2)
+    driver = StepDriver(start_runner(NativeRunner, RandomCheckpoint(), sizes), sizes)
+    rows = [driver.add(PROMPT, SEEDED) for _ in range(2)]
+    driver.plan.mask_rows = rows
+    driver.plan.masks = [Pending([row + 3], both.wait) for row in rows]
+    driver.step(dict.fromkeys(rows, 13))
+
+    assert [driver.tokens(row)[13:] for row in rows] == [[row + 3] for row in rows]

@@ -170,10 +170,11 @@ def test_a_prompt_whose_last_token_comes_alone_brings_no_guesses() -> None:
         SamplingSpec(repetition_penalty=1.1),
         SamplingSpec(presence_penalty=0.5),
         SamplingSpec(frequency_penalty=-0.5),
+        SamplingSpec(processor_params={}),
     ],
-    ids=["repetition", "presence", "frequency"],
+    ids=["repetition", "presence", "frequency", "processor"],
 )
-def test_a_request_with_penalties_makes_no_guesses(sampling: SamplingSpec) -> None:
+def test_a_request_with_penalties_or_processors_makes_no_guesses(sampling: SamplingSpec) -> None:
     """What they do depends on the tokens before, of which drafts are only guesses."""
     rig, (request, answer) = spec_rig(), repeating(sampling=sampling)
     rig.add(request)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from octavo.contracts.grammar import ConstraintError, GrammarSpec
+from octavo.contracts.grammar import ConstraintError, GrammarSpec, bits_of
 from octavo.errors import InvalidRequestError
 from octavo.structured.compiler import CACHE_SIZE, GrammarCompiler
 from octavo.text.tokenizer import Tokenizer
@@ -57,7 +57,7 @@ class Answer:
     def write(self, text: str) -> bool:
         """Whether every token of the text was allowed."""
         for token_id in self._tokenizer.encode(text, add_special_tokens=False):
-            if self.has_ended or not allows(self._constraint.mask(), token_id):
+            if self.has_ended or not allows(bits_of(self._constraint.mask()), token_id):
                 return False
             self.has_ended = self._constraint.accept(token_id)
         return True
@@ -66,7 +66,7 @@ class Answer:
     def may_end(self) -> bool:
         eos = self._tokenizer.eos_token_id
         assert eos is not None
-        return self.has_ended or allows(self._constraint.mask(), eos)
+        return self.has_ended or allows(bits_of(self._constraint.mask()), eos)
 
 
 def answer(compiler: GrammarCompiler, tokenizer: Tokenizer, kind: str, source: object) -> Answer:

@@ -113,6 +113,12 @@ class ServerConfig:
     enable_force_include_usage: bool = option(
         False, "Send usage in streams that did not ask for it."
     )
+    enable_tokenizer_info_endpoint: bool = option(
+        False, "Serve /tokenizer_info: special tokens and the chat template."
+    )
+    return_tokens_as_token_ids: bool = option(
+        False, "Show tokens in log-probabilities as token_id:N, whatever a request says."
+    )
     enable_request_id_headers: bool = option(False, "Echo X-Request-Id in the answer.")
     metrics_namespace: str = option(
         "vllm",

@@ -293,7 +293,6 @@ SERVER_OPTIONS: tuple[VllmOption, ...] = (
         "requests carry chat_template_kwargs themselves", object="default_chat_template_kwargs"
     ),
     *refused("answers come from the assistant", ("assistant",), value="response_role"),
-    *refused("requests may ask for return_token_ids", switch="return_tokens_as_token_ids"),
     *refused(_YOUR_CODE, value="tool_parser_plugin", list="middleware"),
     *refused("clients run the tools that a model calls", value="tool_server"),
     *refused("there is one process", switch="headless"),
@@ -316,8 +315,7 @@ SERVER_OPTIONS: tuple[VllmOption, ...] = (
         switch="enable_log_outputs enable_log_deltas log_error_stack",
         value="max_log_len",
     ),
-    *idle("there is no /load; " + _METRICS, switch="enable_server_load_tracking"),
-    *idle("there is no /tokenizer_info", switch="enable_tokenizer_info_endpoint"),
+    *idle("GET /load always tells the load", switch="enable_server_load_tracking"),
     *idle("answers have no system_fingerprint", value="fingerprint_mode fingerprint_value"),
     *idle(
         "--max-header-bytes and --max-body-bytes are the bounds",

@@ -31,15 +31,39 @@ class ThinkingSpec(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int = -1  # thoughts longer than this are ended; -1: no limit
 
 
+class PendingMask(Protocol):
+    """A mask that is known and not written out: whoever computes does that while it computes.
+
+    One thread at a time, and before the constraint that it is from is told the next token.
+    """
+
+    @property
+    def source(self) -> tuple[int, int, int]:
+        """For native code: a function `int32_t fill(void *state, uint32_t *bits, size_t num_bytes)`
+        that returns 0 if it could, its state, and how many bytes it writes.
+        """
+
+    def bits(self) -> bytes:
+        """The mask. Raises ConstraintError when the grammar became too complex to follow."""
+
+
+# Bit `i % 8` of byte `i // 8` is set for each token that may come next.
+Mask = bytes | PendingMask
+
+
+def bits_of(mask: Mask) -> bytes:
+    """A mask written out. Raises ConstraintError."""
+    return mask if isinstance(mask, bytes) else mask.bits()
+
+
 class TokenConstraint(Protocol):
     """The state of one answer under its grammar."""
 
-    def mask(self) -> bytes:
-        """The tokens that may come next: bit `i % 32` of 32-bit word `i // 32`, little-endian.
+    def mask(self) -> Mask:
+        """The tokens that may come next, of the whole vocabulary; empty where every one may come.
 
-        Covers the whole vocabulary of the model; empty where every token may come. End-of-sequence
-        ids are set where the answer may end. Raises ConstraintError when the grammar became too
-        complex to follow.
+        End-of-sequence ids are set where the answer may end. Raises ConstraintError when the
+        grammar became too complex to follow.
         """
 
     def accept(self, token_id: int) -> bool:

@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from octavo.contracts.grammar import Mask
+
 # Of which tokens of a prompt there shall be a vector: one of them, the mean of all, or each.
 PoolingMethod = Literal["first", "last", "mean", "all"]
 
@@ -112,10 +114,10 @@ class StepPlan(msgspec.Struct, kw_only=True):
     rows: list[int] = []  # (f) rows that compute, each once; a fork after its twin
     num_tokens: list[int] = []  # (f) at least 1, drafts included; 0 for a fork in its first step
     samples: list[bool] = []  # (f)
-    # (g) rows that sample under a grammar, and the tokens that each may draw: bit `i % 8` of byte
-    # `i // 8`, for at least the whole vocabulary
+    # (g) rows that sample under a grammar, and the tokens that each may draw, of at least the
+    # whole vocabulary
     mask_rows: list[int] = []
-    masks: list[bytes] = []
+    masks: list[Mask] = []
     # (h) rows with drafts, in the order of `rows`, and the drafts of each, at least one. Not with a
     # mask, a penalty or a logits processor: these depend on the tokens before, and drafts are only
     # guesses.

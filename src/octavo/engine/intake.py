@@ -90,6 +90,7 @@ class Intake:
         text, token_ids, cache_salt = _parts_of(prompt)
         types = prompt.get("token_type_ids") if isinstance(prompt, Mapping) else None
         if token_ids is not None:
+            self._check_prompt_length(len(token_ids))  # before the ids are looked at
             ids = self._checked_ids(token_ids)
         else:
             assert text is not None
@@ -243,8 +244,8 @@ class Intake:
 
     def _outside(self, name: str, token_id: int) -> InvalidRequestError:
         message = (
-            f"{name}: token id {shown(token_id)} is outside the vocabulary "
-            f"of {self.limits.vocab_size} tokens"
+            f"{name}: token id {shown(token_id)} is out of vocabulary, which has "
+            f"{self.limits.vocab_size} tokens"
         )
         return InvalidRequestError(message, param=name)
 

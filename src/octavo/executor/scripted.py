@@ -17,6 +17,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from octavo.contracts.grammar import Mask, bits_of
 from octavo.contracts.kv_plan import KVGroup, KVPlan, MemoryPlan
 from octavo.contracts.kv_tier import KVTier
 from octavo.contracts.progress import ReportProgress
@@ -408,7 +409,7 @@ class ScriptedExecutor:
         return result
 
     def _draw(
-        self, number: int, mask: bytes | None, result: StepResult, *, is_bad: bool = False
+        self, number: int, mask: Mask | None, result: StepResult, *, is_bad: bool = False
     ) -> int:
         """Append the next token to a row, -1 if it failed, and its log-probabilities."""
         row, token_id = self._row(number), -1
@@ -427,9 +428,9 @@ class ScriptedExecutor:
         row.token_ids.append(token_id)
         return token_id
 
-    def _masked(self, token_id: int, mask: bytes, request_id: str) -> int:
+    def _masked(self, token_id: int, mask: Mask, request_id: str) -> int:
         """The script's token, or one that the mask allows."""
-        allowed = int.from_bytes(mask, "little")
+        allowed = int.from_bytes(bits_of(mask), "little")
         _demand(allowed != 0, f"{request_id}: the mask allows no token")
         if allowed >> token_id & 1:
             return token_id

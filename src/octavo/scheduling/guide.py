@@ -6,7 +6,7 @@ Does not know: how grammars work, who samples.
 
 from __future__ import annotations
 
-from octavo.contracts.grammar import TokenConstraint
+from octavo.contracts.grammar import Mask, TokenConstraint
 
 
 class Guide:
@@ -20,7 +20,7 @@ class Guide:
 
     def __init__(self, constraint: TokenConstraint) -> None:
         self._constraint = constraint
-        self.mask = constraint.mask()  # for the next token; empty: every one may come
+        self.mask: Mask = constraint.mask()  # for the next token; empty: every one may come
 
     def advance(self, token_id: int) -> bool:
         """Take in the token that was drawn. True when the answer is complete."""

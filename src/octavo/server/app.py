@@ -19,8 +19,10 @@ from octavo.server.dialects.request_ids import MessageIds
 from octavo.server.disconnect import ClientGoneError
 from octavo.server.errors import answer_error
 from octavo.server.limits import HeaderLimit
+from octavo.server.load_report import LoadReport
 from octavo.server.pages import ASSET_PATHS, CHAT_PATH, DOCS_PATH, OPENAPI_PATH
 from octavo.server.routes.admin import reset_prefix_cache, show_kv
+from octavo.server.routes.batched_chats import create_batched_chats
 from octavo.server.routes.batches import cancel_batch, create_batch, list_batches, show_batch
 from octavo.server.routes.capabilities import show_capabilities
 from octavo.server.routes.chat_completions import create_chat_completion
@@ -32,7 +34,8 @@ from octavo.server.routes.files import (
     show_file_content,
     upload_file,
 )
-from octavo.server.routes.health import health, metrics, ready, show_version
+from octavo.server.routes.health import health, metrics, ready, show_load, show_version
+from octavo.server.routes.invocations import invoke
 from octavo.server.routes.messages import count_tokens, create_message
 from octavo.server.routes.models import list_models, show_model
 from octavo.server.routes.ollama import REFUSED, ollama_chat, ollama_generate, refuse
@@ -55,7 +58,7 @@ from octavo.server.routes.responses import (
     show_response,
 )
 from octavo.server.routes.scoring import create_score, rerank
-from octavo.server.routes.tokenize import detokenize, tokenize
+from octavo.server.routes.tokenize import detokenize, tokenize, tokenizer_info
 from octavo.server.state import ServerState
 from octavo.server.trace_context import TraceContext
 
@@ -67,11 +70,13 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/ping", health),
     ("GET", "/ready", ready),
     ("GET", "/version", show_version),
+    ("GET", "/load", show_load),
     ("GET", "/metrics", metrics),
     ("GET", "/v1/models", list_models),
     ("GET", "/v1/models/{name:path}", show_model),
     ("POST", "/v1/completions", create_completion),
     ("POST", "/v1/chat/completions", create_chat_completion),
+    ("POST", "/v1/chat/completions/batch", create_batched_chats),
     ("POST", "/v1/embeddings", create_embedding),
     ("POST", "/pooling", create_pooling),
     ("POST", "/classify", classify),
@@ -107,8 +112,10 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/v1/batches/{batch_id}", show_batch),
     ("POST", "/v1/batches/{batch_id}/cancel", cancel_batch),
     *(("POST", path, refuse_openai) for path in NOT_SERVED_PATHS),
+    ("POST", "/invocations", invoke),
     ("POST", "/tokenize", tokenize),
     ("POST", "/detokenize", detokenize),
+    ("GET", "/tokenizer_info", tokenizer_info),
     ("POST", "/reset_prefix_cache", reset_prefix_cache),
     ("GET", "/debug/kv", show_kv),
     ("GET", "/v1/capabilities", show_capabilities),
@@ -124,7 +131,7 @@ def build_app(state: ServerState, *, is_traced: bool = False) -> ASGIApp:
     config = state.config
     open_paths = OPEN_PATHS | {METRICS_PATH} if config.metrics_public else OPEN_PATHS
     app: ASGIApp = KeyGuard(
-        bare_app(state),
+        LoadReport(bare_app(state), state),
         state.keys,
         state.quotas,
         is_private=config.is_private,

@@ -5,6 +5,7 @@ Answers go out through `json_response`.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import TypeVar
 
@@ -16,6 +17,12 @@ from octavo.errors import InvalidRequestError
 from octavo.server.errors import PayloadTooLargeError, UnsupportedMediaTypeError
 
 S = TypeVar("S")
+LARGE_BODY = 2**18  # bytes: from here on decoding takes milliseconds
+# Of numbers, texts, lists and objects in a body, as its signs tell. While they are made no other
+# thread runs, not even the loop's: so many take some tens of milliseconds.
+MAX_VALUES = 2**20
+_SIGNS = (b",", b"{", b"[")
+_PIECE = 2**16  # bytes
 LONGEST_NAME = 100  # characters of an unknown field that an error repeats
 _PLACE = re.compile(r"^(?P<what>.*?) - at `(?:key in )?\$\.?(?P<path>[^`]*)`$", re.DOTALL)
 
@@ -31,8 +38,9 @@ async def read_json(
     With `takes_form_type` JSON may call itself a form, as in Ollama's documentation, unless a
     browser sends it: pages of strangers can send forms, and say so in `Origin`.
 
-    Raises PayloadTooLargeError beyond `max_bytes` (before anything is decoded),
-    UnsupportedMediaTypeError, and InvalidRequestError with the path of the offending field.
+    A large body is decoded in a thread. Raises PayloadTooLargeError beyond `max_bytes` (before
+    anything is decoded), UnsupportedMediaTypeError, and InvalidRequestError with the path of the
+    offending field, or for more than `MAX_VALUES` values.
     """
     content_type = request.headers.get("content-type", "application/json").partition(";")[0]
     known = ["application/json", "text/json", ""]
@@ -42,12 +50,9 @@ async def read_json(
         message = f"Content-Type must be application/json, got {content_type!r}"
         raise UnsupportedMediaTypeError(message, param=None)
     body = await read_bytes(request, max_bytes)
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.ValidationError as error:
-        raise _located(error) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidRequestError(f"the body is not valid JSON: {error}") from None
+    if len(body) < LARGE_BODY:
+        return _decoded(body, kind)
+    return await asyncio.to_thread(_decoded_large, body, kind)
 
 
 async def read_bytes(request: Request, max_bytes: int) -> bytes:
@@ -67,6 +72,43 @@ async def read_bytes(request: Request, max_bytes: int) -> bytes:
 def json_response(content: object, headers: dict[str, str] | None = None) -> Response:
     """A struct or plain data as a JSON answer."""
     return Response(msgspec.json.encode(content), headers=headers, media_type="application/json")
+
+
+def _decoded_large(body: bytes, kind: type[S]) -> S:
+    """See `MAX_VALUES`."""
+    if sum(map(body.count, _SIGNS)) > MAX_VALUES and _num_signs(body) > MAX_VALUES:
+        raise InvalidRequestError(
+            f"the body has more than {MAX_VALUES} values; send fewer, in several requests"
+        )
+    return _decoded(body, kind)
+
+
+def _decoded(body: bytes, kind: type[S]) -> S:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise _located(error) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequestError(f"the body is not valid JSON: {error}") from None
+
+
+def _num_signs(body: bytes) -> int:
+    """`_SIGNS` outside of texts, counted until they are too many.
+
+    Piece by piece, because no other thread runs while one is looked at.
+    """
+    count, place, in_text = 0, 0, False
+    while place < len(body) and count <= MAX_VALUES:
+        end = place + _PIECE
+        while body[end - 1 : end] == b"\\":  # cut no escape
+            end += 1
+        piece = body[place:end].replace(b"\\\\", b"").replace(b'\\"', b"")
+        parts = piece.split(b'"')
+        outside = b"".join(parts[in_text::2])
+        count += sum(map(outside.count, _SIGNS))
+        in_text ^= len(parts) % 2 == 0
+        place = end
+    return count
 
 
 def _too_large(max_bytes: int) -> PayloadTooLargeError:

@@ -120,7 +120,9 @@ async def chat_token_ids(
         state.loaded.intake.check_text_length(text, names.get("prompt", "messages"))
     with errors_name(names):
         ids = await state.tokenise(text, add_special_tokens=bool(body.add_special_tokens))
-    ids, _ = cut_prompt(ids, body.truncate_prompt_tokens, state.loaded.max_model_len)
+    ids, _ = cut_prompt(
+        ids, body.truncate_prompt_tokens, state.loaded.max_model_len, body.truncation_side
+    )
     return ids
 
 

@@ -6,6 +6,7 @@ byte strings joined around one encoded text.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ encode = msgspec.json.encode
 class ChunkWriter:
     """Writes the chunks of one stream. `shows_usage` adds `"usage":null` to all but the last.
 
-    `metrics` are for the last chunk, whichever that is.
+    `beside` has what a chunk holds beside its choices.
     """
 
     def __init__(
@@ -33,11 +34,11 @@ class ChunkWriter:
         self,
         choice: dict[str, Any],
         usage: Usage | None = None,
-        metrics: dict[str, Any] | None = None,
+        beside: Mapping[str, Any] | None = None,
     ) -> bytes:
         """A chunk with one choice of any shape."""
         tail = self._tail if usage is None else b'],"usage":' + encode(usage) + b"}"
-        return event(self._head + encode(choice) + _with_metrics(tail, metrics))
+        return event(self._head + encode(choice) + _with(tail, beside))
 
     def text(self, index: int, text: str) -> bytes:
         """The usual chunk of a completion: new text, nothing else."""
@@ -47,15 +48,15 @@ class ChunkWriter:
         """The usual chunk of a chat: new content, nothing else."""
         return self._plain(b'{"index":%d,"delta":{"content":' % index, text, b'},"logprobs":null,')
 
-    def usage(self, usage: Usage, metrics: dict[str, Any] | None = None) -> bytes:
+    def usage(self, usage: Usage, beside: Mapping[str, Any] | None = None) -> bytes:
         """The last chunk of a stream that asked for usage: no choices."""
         tail = b'],"usage":' + encode(usage) + b"}"
-        return event(self._head + _with_metrics(tail, metrics))
+        return event(self._head + _with(tail, beside))
 
     def _plain(self, before: bytes, text: str, after: bytes) -> bytes:
         end = b'"finish_reason":null}'
         return event(self._head + before + encode(text) + after + end + self._tail)
 
 
-def _with_metrics(tail: bytes, metrics: dict[str, Any] | None) -> bytes:
-    return tail if metrics is None else tail[:-1] + b',"metrics":' + encode(metrics) + b"}"
+def _with(tail: bytes, beside: Mapping[str, Any] | None) -> bytes:
+    return tail[:-1] + b"," + encode(beside)[1:] if beside else tail

@@ -5,6 +5,7 @@ Used by the routes of completions and chats; knows neither's JSON.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
@@ -132,22 +133,25 @@ class Generation:
 
         Raises InvalidRequestError and OverloadedError.
         """
+        checked = []
         with errors_name(self.names):
-            self._checked = [
-                await self.state.engine.check(
-                    prompt,
-                    self._params_for(prompt),
-                    self.answer_id,
-                    priority=self.priority,
-                    timeout=self.timeout,
-                    tenant=self.tenant,
-                    beam=self.beam,
-                    thinking=self.thinking,
+            for prompt in self.prompts:
+                await asyncio.sleep(0)  # hundreds in a row must not hold up others
+                checked.append(
+                    await self.state.engine.check(
+                        prompt,
+                        self._params_for(prompt),
+                        self.answer_id,
+                        priority=self.priority,
+                        timeout=self.timeout,
+                        tenant=self.tenant,
+                        beam=self.beam,
+                        thinking=self.thinking,
+                    )
                 )
-                for prompt in self.prompts
-            ]
+        self._checked = checked
         await self.state.require_room()
-        return self._checked
+        return checked
 
     def _too_late(self, reason: str | None) -> DeadlineExceededError:
         return DeadlineExceededError(

@@ -18,11 +18,25 @@ from octavo.text.tokenizer import Tokenizer
 LOWEST = -9999.0  # JSON has no -inf
 
 
+class TokenNames:
+    """How tokens are called in log-probabilities: by their texts, or as `token_id:7`."""
+
+    def __init__(self, tokenizer: Tokenizer, *, as_ids: bool = False) -> None:
+        self._tokenizer, self._as_ids = tokenizer, as_ids
+
+    def __call__(self, token_id: int) -> str:
+        if self._as_ids:
+            return f"token_id:{token_id}"
+        return self._tokenizer.token_bytes(token_id).decode("utf-8", "replace")
+
+
 class CompletionLogprobs:
     """Builds the `logprobs` object of one choice of a completion, piece by piece."""
 
-    def __init__(self, tokenizer: Tokenizer, num_best: int, *, hides_special: bool) -> None:
-        self._tokenizer = tokenizer
+    def __init__(
+        self, tokenizer: Tokenizer, names: TokenNames, num_best: int, *, hides_special: bool
+    ) -> None:
+        self._tokenizer, self._name = tokenizer, names
         self._num_best = num_best
         self._hidden = tokenizer.special_ids if hides_special else frozenset()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -42,12 +56,12 @@ class CompletionLogprobs:
         num_prompt_tokens, prompt_text = prompt
         for place, (token_id, entry) in enumerate(zip(token_ids, entries, strict=True)):
             raw = self._tokenizer.token_bytes(token_id)
-            tokens.append(raw.decode("utf-8", "replace"))
+            tokens.append(self._name(token_id))
             offsets.append(self._offset)
             if place < num_prompt_tokens:
                 # A special token that the tokenizer added, such as BOS, is not in the text.
                 is_shown = token_id not in self._tokenizer.special_ids or prompt_text.startswith(
-                    tokens[-1], self._offset
+                    raw.decode("utf-8", "replace"), self._offset
                 )
             else:
                 is_shown = token_id not in self._hidden
@@ -68,20 +82,29 @@ class CompletionLogprobs:
         best: dict[str, float] = {}
         pairs = list(zip(entry.token_ids, entry.logprobs, strict=True))
         for token_id, value in (*pairs[1:count], pairs[0]):
-            text = self._tokenizer.token_bytes(token_id).decode("utf-8", "replace")
-            best.setdefault(text, finite(value))
+            best.setdefault(self._name(token_id), finite(value))
         return best
 
 
 def chat_logprobs(
-    tokenizer: Tokenizer, entries: Sequence[TokenLogprobs], num_best: int
+    tokenizer: Tokenizer,
+    entries: Sequence[TokenLogprobs],
+    num_best: int,
+    names: TokenNames | None = None,
 ) -> dict[str, Any]:
-    """The `logprobs` object of a chat choice: one entry for each token."""
+    """The `logprobs` object of a chat choice: one entry for each token; -1 best are all."""
+    name = names or TokenNames(tokenizer)
+
+    def shown_token(token_id: int, value: float) -> dict[str, Any]:
+        raw = tokenizer.token_bytes(token_id)
+        return {"token": name(token_id), "logprob": finite(value), "bytes": list(raw)}
+
     content = []
     for entry in entries:
-        best = zip(entry.token_ids[1 : num_best + 1], entry.logprobs[1:], strict=False)
-        shown = _token(tokenizer, entry.token_ids[0], entry.logprobs[0])
-        shown["top_logprobs"] = [_token(tokenizer, token, value) for token, value in best]
+        count = len(entry.token_ids) if num_best == -1 else num_best + 1
+        best = zip(entry.token_ids[1:count], entry.logprobs[1:], strict=False)
+        shown = shown_token(entry.token_ids[0], entry.logprobs[0])
+        shown["top_logprobs"] = [shown_token(token, value) for token, value in best]
         content.append(shown)
     return {"content": content, "refusal": None}
 
@@ -128,12 +151,3 @@ def _position(tokenizer: Tokenizer, position: Mapping[int, Logprob]) -> dict[str
 def finite(value: float) -> float:
     """A logprob that JSON can hold."""
     return max(value, LOWEST)
-
-
-def _token(tokenizer: Tokenizer, token_id: int, value: float) -> dict[str, Any]:
-    raw = tokenizer.token_bytes(token_id)
-    return {
-        "token": raw.decode("utf-8", "replace"),
-        "logprob": finite(value),
-        "bytes": list(raw),
-    }

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 _MAX_WAITING = 64  # items between the streams and their reader
+_STARTED_AT_ONCE = 64  # streams; then others on the loop have their turn
 
 
 async def merge(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[tuple[int, T], None]:
@@ -19,19 +20,20 @@ async def merge(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[tu
                 yield 0, item
         return
     queue: asyncio.Queue[tuple[int, T] | None] = asyncio.Queue(_MAX_WAITING)
-    tasks = [
-        asyncio.ensure_future(_forward(number, stream, queue))
-        for number, stream in enumerate(streams)
-    ]
-    watcher = asyncio.ensure_future(_end(tasks, queue))
+    tasks: list[asyncio.Future[None]] = []
     try:
+        for number, stream in enumerate(streams):
+            tasks.append(asyncio.ensure_future(_forward(number, stream, queue)))
+            if number % _STARTED_AT_ONCE == _STARTED_AT_ONCE - 1:
+                await asyncio.sleep(0)
+        tasks.append(asyncio.ensure_future(_end(tuple(tasks), queue)))
         while (entry := await queue.get()) is not None:
             yield entry
         await asyncio.gather(*tasks)
     finally:
-        for task in (*tasks, watcher):
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, watcher, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _forward(

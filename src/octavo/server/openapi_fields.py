@@ -80,6 +80,7 @@ MEANINGS: Mapping[str, str] = {
     "top_logprobs": "Alternatives of each token.",
     "top_p": "Draw among the likeliest tokens that make up this probability; above 0, to 1.",
     "truncate_prompt_tokens": "Keep only so many last tokens of the prompt; -1: what fits.",
+    "truncation_side": "Where truncate_prompt_tokens cuts.",
     "use_beam_search": "Look for the likeliest answers; `n` is the width.",
     "user": "Accepted, and not used.",
     "vllm_xargs": "Arguments of logits processors that the server has loaded, by name.",

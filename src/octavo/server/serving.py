@@ -21,7 +21,8 @@ from octavo.server.bodies import json_response
 from octavo.server.chunks import ChunkWriter, encode
 from octavo.server.disconnect import until_disconnect
 from octavo.server.errors import body_of
-from octavo.server.generation import Generation
+from octavo.server.generation import Generation, TokenCounts
+from octavo.server.logprobs import TokenNames
 from octavo.server.schemas.envelope import Usage
 from octavo.server.schemas.sampling import SamplingFields, StreamOptions
 from octavo.server.sse import DONE, EVENTS, ByteStream, event
@@ -54,7 +55,11 @@ class Answer(ABC):
         self._options = body.stream_options or StreamOptions()
         config = generation.state.config
         self._shows_usage = bool(self._options.include_usage) or config.enable_force_include_usage
+        self._is_continuous = self._shows_usage and bool(self._options.continuous_usage_stats)
         self._shows_metrics = config.enable_per_request_metrics
+        self._names_by_id = (
+            config.return_tokens_as_token_ids or body.return_tokens_as_token_ids is True
+        )
         self._num_unfinished = len(generation.prompts)
 
     @property
@@ -69,6 +74,11 @@ class Answer(ABC):
     def tokenizer(self) -> Tokenizer:
         return self.generation.state.tokenizer
 
+    @property
+    def token_names(self) -> TokenNames:
+        """What tokens are called in log-probabilities."""
+        return TokenNames(self.tokenizer, as_ids=self._names_by_id)
+
     @abstractmethod
     def choice(
         self, number: int, output: RequestOutput, choice: CompletionOutput
@@ -81,9 +91,13 @@ class Answer(ABC):
     ) -> bytes | None:
         """The quick form of a chunk with new text only; None where more has to be shown."""
 
-    def first_chunks(self, writer: ChunkWriter) -> list[bytes]:
-        """What a stream sends before any text."""
+    def first_chunks(self, writer: ChunkWriter, output: RequestOutput) -> list[bytes]:
+        """What a stream sends before any text; `output` is the first one."""
         return []
+
+    def parted(self, shown: dict[str, Any]) -> list[dict[str, Any]]:
+        """A choice of a stream as the choices of one chunk or more."""
+        return [shown]
 
     def usage_tokens(self) -> int:
         """Generated tokens to report."""
@@ -92,6 +106,13 @@ class Answer(ABC):
     def usage(self) -> Usage:
         counts = self.generation.counts
         counts.completion_tokens = self.usage_tokens()
+        return counts.usage(with_details=self.generation.state.config.enable_prompt_tokens_details)
+
+    def first_usage(self) -> Usage | None:
+        """Usage before the first token, where each chunk of a stream has it."""
+        if not self._is_continuous:
+            return None
+        counts = TokenCounts(self.generation.counts.prompt_tokens)
         return counts.usage(with_details=self.generation.state.config.enable_prompt_tokens_details)
 
     async def whole(self) -> dict[str, Any]:
@@ -126,7 +147,7 @@ class Answer(ABC):
         try:
             async with aclosing(self.generation.outputs()) as outputs:
                 async for number, output in outputs:
-                    news = [] if has_begun else self.first_chunks(writer)
+                    news = [] if has_begun else self.first_chunks(writer, output)
                     news += self._chunks_of(writer, number, output)
                     for chunk in filter(None, news):
                         has_begun = True
@@ -151,7 +172,8 @@ class Answer(ABC):
         ]
 
     def _metrics(self, *, is_last: bool) -> dict[str, Any] | None:
-        return self.generation.times.shown() if self._shows_metrics and is_last else None
+        shows = self._shows_metrics and is_last
+        return {"metrics": self.generation.times.shown()} if shows else None
 
     def _chunk(
         self,
@@ -162,13 +184,14 @@ class Answer(ABC):
         metrics: dict[str, Any] | None,
     ) -> bytes:
         """A chunk; empty where a plain one would have no text."""
-        continuous = bool(self._options.continuous_usage_stats)
-        if choice.finish_reason is None and not continuous:
+        if choice.finish_reason is None and not self._is_continuous:
             chunk = self.plain_chunk(writer, number, choice)
             if chunk is not None:
                 return chunk if choice.text else b""
-        shown = self.choice(number, output, choice)
-        return writer.choice(shown, self.usage() if continuous else None, metrics)
+        usage = self.usage() if self._is_continuous else None
+        *before, last = self.parted(self.choice(number, output, choice))
+        chunks = [writer.choice(shown, usage) for shown in before]
+        return b"".join([*chunks, writer.choice(last, usage, metrics)])
 
 
 def tenant_of(request: Request) -> str:

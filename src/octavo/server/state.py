@@ -203,8 +203,9 @@ class ServerState:
         return self._template
 
     async def tokenise(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Token ids; a long text does not hold up the event loop."""
+        """Token ids; neither a long text nor many in a row hold up the event loop."""
         if len(text) < LONG_TEXT:
+            await asyncio.sleep(0)
             return self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
         return await asyncio.to_thread(
             self.tokenizer.encode, text, add_special_tokens=add_special_tokens

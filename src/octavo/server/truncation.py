@@ -1,17 +1,23 @@
-"""truncate_prompt_tokens: keep the last tokens of a prompt, only when the request says so."""
+"""truncate_prompt_tokens: keep the last tokens of a prompt, or the first, only when asked."""
 
 from __future__ import annotations
 
 from octavo.errors import InvalidRequestError
 
+SIDES = ("left", "right")
+
 
 def cut_prompt(
-    token_ids: list[int], keep: int | None, max_model_len: int
+    token_ids: list[int], keep: int | None, max_model_len: int, side: str | None = None
 ) -> tuple[list[int], bool]:
     """(token ids, whether they were cut). `keep` of -1 means as many as the context holds.
 
-    Raises InvalidRequestError when `keep` is below -1, is 0, or exceeds the context.
+    `side` is where tokens are lost, left unless it says right. Raises InvalidRequestError for
+    another word, and when `keep` is below -1, is 0, or exceeds the context.
     """
+    if side not in (None, *SIDES):
+        message = f"truncation_side must be left or right, got {side[:30]!r}"
+        raise InvalidRequestError(message, param="truncation_side")
     if keep is None:
         return token_ids, False
     if keep == -1:
@@ -24,4 +30,4 @@ def cut_prompt(
         )
     if len(token_ids) <= keep:
         return token_ids, False
-    return token_ids[-keep:], True
+    return (token_ids[:keep] if side == "right" else token_ids[-keep:]), True

@@ -32,6 +32,10 @@ class Matcher(Protocol):
     def compute_bitmask(self) -> bytes:
         """A bit for each token; the lowest bit of a byte comes first."""
 
+    @property
+    def source(self) -> tuple[int, int, int] | None:
+        """Of its masks, see `PendingMask`; None where only Python can ask for them."""
+
     def consume_token(self, token: int) -> bool: ...
     def is_stopped(self) -> bool: ...
     def deep_copy(self) -> Matcher: ...
@@ -76,7 +80,28 @@ class PythonAutomata:
 
     def matcher(self, grammar: str) -> Matcher:
         """See `Automata`."""
-        return llguidance.LLMatcher(self._tokens, grammar, log_level=0, limits=self._limits)
+        return PythonMatcher(
+            llguidance.LLMatcher(self._tokens, grammar, log_level=0, limits=self._limits)
+        )
+
+
+class PythonMatcher:
+    """A `Matcher` of the Python module."""
+
+    source = None
+
+    def __init__(self, matcher: llguidance.LLMatcher) -> None:
+        self._matcher = matcher
+        self.is_error = matcher.is_error
+        self.get_error = matcher.get_error
+        self.get_grammar_warnings = matcher.get_grammar_warnings
+        self.compute_bitmask = matcher.compute_bitmask
+        self.consume_token = matcher.consume_token
+        self.is_stopped = matcher.is_stopped
+
+    def deep_copy(self) -> PythonMatcher:
+        """See `Matcher`."""
+        return PythonMatcher(self._matcher.deep_copy())
 
 
 class _Vocabulary(llguidance.TokenizerWrapper):

@@ -14,7 +14,7 @@ from threading import Lock
 import llguidance
 from llguidance.gbnf_to_lark import GbnfToLarkError, any_to_lark
 
-from octavo.contracts.grammar import ConstraintError, GrammarSpec
+from octavo.contracts.grammar import ConstraintError, GrammarSpec, Mask
 from octavo.errors import InvalidRequestError
 from octavo.structured.automata import Matcher, TokenTable, automata_over
 from octavo.structured.limits import check_size
@@ -77,29 +77,53 @@ class GrammarCompiler:
         return made
 
     def _build(self, spec: GrammarSpec, param: str) -> Matcher:
+        """A matcher that holds answers to the grammar, and to the closed form of its schemas.
+
+        The grammar itself must be fit for use, whatever its closed form is: alternatives are told
+        apart by what they mean when they are open.
+        """
         check_size(spec, param)
-        matcher = self._automata.matcher(_grammar_of(spec, param))
-        if matcher.is_error():
-            raise _refusal(matcher.get_error(), param)
-        warnings = matcher.get_grammar_warnings()
-        if warnings:  # something in it would be treated more loosely than it reads
-            raise _refusal("; ".join(warnings), param)
-        first = int.from_bytes(matcher.compute_bitmask(), "little")  # also warms the automaton up
-        if not first & ~self._end_bits:
+        grammar = _grammar_of(spec, param, closes=False)
+        matcher = self._automata.matcher(grammar)
+        fault = _fault_of(matcher)
+        if fault:
+            raise _refusal(fault, param)
+        narrow = _grammar_of(spec, param, closes=True)
+        if narrow != grammar:
+            closed = self._automata.matcher(narrow)
+            if not _fault_of(closed) and self._begins(closed):
+                return closed
+        if not self._begins(matcher):
             raise _refusal("no answer but an empty one would fit", param)
         return matcher
 
+    def _begins(self, matcher: Matcher) -> bool:
+        """Whether there is a first token. Also warms the automaton up."""
+        first = int.from_bytes(matcher.compute_bitmask(), "little")
+        return bool(first & ~self._end_bits)
+
 
 class GrammarConstraint:
-    """A `TokenConstraint` over one automaton."""
+    """A `TokenConstraint` over one automaton, and its `PendingMask`."""
 
-    __slots__ = ("_matcher",)
+    __slots__ = ("_matcher", "_source")
 
     def __init__(self, matcher: Matcher) -> None:
         self._matcher = matcher
+        self._source = matcher.source
 
-    def mask(self) -> bytes:
+    def mask(self) -> Mask:
         """See `TokenConstraint`."""
+        return self.bits() if self._source is None else self
+
+    @property
+    def source(self) -> tuple[int, int, int]:
+        """See `PendingMask`."""
+        assert self._source is not None, "its masks are bytes"
+        return self._source
+
+    def bits(self) -> bytes:
+        """See `PendingMask`."""
         mask = self._matcher.compute_bitmask()
         if self._matcher.is_error():
             raise ConstraintError(_short(self._matcher.get_error()))
@@ -112,16 +136,21 @@ class GrammarConstraint:
         return self._matcher.is_stopped()
 
 
-def _grammar_of(spec: GrammarSpec, param: str) -> str:
-    """The library's text of a grammar."""
+def _fault_of(matcher: Matcher) -> str:
+    """Why a grammar cannot be used, or is treated more loosely than it reads; empty: it can."""
+    return matcher.get_error() if matcher.is_error() else "; ".join(matcher.get_grammar_warnings())
+
+
+def _grammar_of(spec: GrammarSpec, param: str, *, closes: bool) -> str:
+    """The library's text of a grammar. With `closes`, its schemas are closed."""
     if spec.kind == "json_schema":
-        return schema_grammar(spec.source, param)
+        return schema_grammar(spec.source, param, closes=closes)
     if spec.kind == "json_object":
         return object_grammar()
     if spec.kind == "choice":
         return choice_grammar(spec.source, param)
     if spec.kind == "structural_tag":
-        return tag_grammar(spec.source, param)
+        return tag_grammar(spec.source, param, closes=closes)
     if not spec.source.strip():
         raise InvalidRequestError(f"{param} must not be empty", param=param)
     if spec.kind == "regex":

@@ -35,6 +35,14 @@ def check_size(spec: GrammarSpec, param: str) -> None:
         )
 
 
+def check_choices(choices: object, param: str) -> None:
+    """Refuse a list of too many texts. Raises InvalidRequestError."""
+    if isinstance(choices, list) and len(choices) > MAX_CHOICES:
+        raise InvalidRequestError(
+            f"{param} has {len(choices)} texts, at most {MAX_CHOICES} are allowed", param=param
+        )
+
+
 def _depth(text: str) -> int:
     """Deepest nesting of brackets of any kind, those inside strings included: an upper bound."""
     depth = deepest = 0

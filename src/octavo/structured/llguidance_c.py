@@ -184,6 +184,7 @@ class CMatcher:
         self._address = address
         self._warnings = warnings
         self._mask_bytes = self._library.llg_matcher_get_mask_byte_size(address)
+        self.source = (self._library.fill_address, address, self._mask_bytes)
         _free_with(self, self._library.llg_free_matcher, address)
 
     def is_error(self) -> bool:
@@ -233,6 +234,9 @@ class _Library:
                 raise UnknownLayoutError(f"{path} has no {name}") from None
             function.restype, function.argtypes = result, arguments
             setattr(self, name, function)
+        fill = ctypes.cast(library.llg_matcher_compute_mask_into, c_void_p).value
+        assert fill is not None
+        self.fill_address = fill
         self._check_layout()
 
     def defaults(self, tokenizer: int | None) -> _ConstraintInit:

@@ -1,19 +1,23 @@
 """JSON schemas and lists of choices -> grammars of the automaton library, or a refusal by name.
 
-Owns what the library would let through: annotations that people believe to be enforced, options
-inside a schema that would loosen it, whitespace without end.
+Owns the options of the library: nothing in a request loosens them, and whitespace has an end. Which
+keywords are enforced is `keywords.py`'s to know, what they mean `dialect.py`'s; further properties
+are `closing.py`'s.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import llguidance
 
 from octavo.errors import InvalidRequestError
-from octavo.structured.limits import MAX_CHOICES
+from octavo.structured.alternatives import tell_apart
+from octavo.structured.closing import closed
+from octavo.structured.dialect import rewrite
+from octavo.structured.keywords import keep_enforced
+from octavo.structured.limits import check_choices
 
 # Between two parts of a document. Models that have lost the thread would fill the answer with
 # blanks.
@@ -23,19 +27,22 @@ _OPTIONS: llguidance._lib.JsonCompileOptions = {
     "whitespace_flexible": True,
     "lenient": False,  # an unknown keyword of the standard is an error
 }
-# Assertions of the standard that the library takes for annotations.
-_NOT_ENFORCED = ("contentEncoding", "contentMediaType", "contentSchema", "$recursiveRef")
-_SCHEMA_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
-_SCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions")
-_SCHEMAS = ("items", "additionalProperties")
 
 
-def schema_grammar(source: str, param: str) -> str:
+def schema_grammar(source: str, param: str, *, closes: bool) -> str:
     """The grammar of the documents that fit the JSON schema in `source`.
 
+    With `closes`, of those without properties that the schema does not name; see `closing.py`.
     Raises InvalidRequestError that names what is wrong or would not be enforced.
     """
-    schema = _parsed(source, param)
+    return _grammar_of(checked_schema(_parsed(source, param), param, closes=closes))
+
+
+def checked_schema(schema: Any, param: str, *, closes: bool) -> dict[str, Any]:
+    """A schema that the library enforces, made of a JSON value, which is used up.
+
+    Raises as `schema_grammar`.
+    """
     if isinstance(schema, bool):
         schema = {} if schema else {"not": {}}
     if not isinstance(schema, dict):
@@ -43,14 +50,11 @@ def schema_grammar(source: str, param: str) -> str:
             f"{param} must be a JSON schema, which is an object, got {type(schema).__name__}",
             param=param,
         )
-    for sub_schema in _sub_schemas(schema):
-        for keyword in _NOT_ENFORCED:
-            if keyword in sub_schema:
-                raise InvalidRequestError(
-                    f"{param}: the keyword {keyword!r} would not be enforced; leave it out",
-                    param=param,
-                )
-    return _grammar_of(schema)
+    schema.pop("x-guidance", None)  # requests do not set the library's own options
+    keep_enforced(schema, param)
+    rewrite(schema)
+    tell_apart(schema)
+    return closed(schema) if closes else schema
 
 
 def object_grammar() -> str:
@@ -64,31 +68,20 @@ def choice_grammar(source: str, param: str) -> str:
     is_list = isinstance(choices, list) and all(isinstance(choice, str) for choice in choices)
     if not is_list or not choices:
         raise InvalidRequestError(f"{param} must be a list of at least one text", param=param)
-    if len(choices) > MAX_CHOICES:
-        raise InvalidRequestError(
-            f"{param} has {len(choices)} texts, at most {MAX_CHOICES} are allowed", param=param
-        )
+    check_choices(choices, param)
     if not all(choices):
         raise InvalidRequestError(f"{param} must not have an empty text", param=param)
     alternatives = " | ".join(_lark_text(choice) for choice in dict.fromkeys(choices))
     return llguidance.LLMatcher.grammar_from_lark(f"start: {alternatives}")
 
 
-def json_rule(schema: Any) -> str:
-    """A Lark rule body that stands for the documents of a schema."""
-    options = {**_OPTIONS}
-    return "%json " + json.dumps({**_without_options(schema), "x-guidance": options})
+def json_rule(schema: dict[str, Any]) -> str:
+    """A Lark rule body that stands for the documents of a checked schema."""
+    return "%json " + json.dumps({**schema, "x-guidance": _OPTIONS})
 
 
 def _grammar_of(schema: dict[str, Any]) -> str:
-    return llguidance.LLMatcher.grammar_from_json_schema(
-        json.dumps(_without_options(schema)), overrides=_OPTIONS
-    )
-
-
-def _without_options(schema: dict[str, Any]) -> dict[str, Any]:
-    """Requests do not set the library's own options."""
-    return {name: value for name, value in schema.items() if name != "x-guidance"}
+    return llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_OPTIONS)
 
 
 def _parsed(source: str, param: str) -> Any:
@@ -96,23 +89,6 @@ def _parsed(source: str, param: str) -> Any:
         return json.loads(source)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"{param} is not valid JSON: {error}", param=param) from None
-
-
-def _sub_schemas(schema: Any) -> Iterator[dict[str, Any]]:
-    """The schema and the schemas inside it. The caller has bounded the depth."""
-    if not isinstance(schema, dict):
-        return
-    yield schema
-    for name in _SCHEMAS:
-        yield from _sub_schemas(schema.get(name))
-    for name in _SCHEMA_LISTS:
-        inner = schema.get(name)
-        for one in inner if isinstance(inner, list) else ():
-            yield from _sub_schemas(one)
-    for name in _SCHEMA_MAPS:
-        inner = schema.get(name)
-        for one in inner.values() if isinstance(inner, dict) else ():
-            yield from _sub_schemas(one)
 
 
 def _lark_text(text: str) -> str:

@@ -14,13 +14,13 @@ from typing import Any
 import llguidance
 
 from octavo.errors import InvalidRequestError
-from octavo.structured.schema import json_rule, schema_grammar
+from octavo.structured.schema import checked_schema, json_rule
 
 MAX_TAGS = 256
 
 
-def tag_grammar(source: str, param: str) -> str:
-    """The grammar of a text with structural tags.
+def tag_grammar(source: str, param: str, *, closes: bool) -> str:
+    """The grammar of a text with structural tags; `closes` is for their schemas.
 
     Raises InvalidRequestError that names what is wrong.
     """
@@ -28,15 +28,16 @@ def tag_grammar(source: str, param: str) -> str:
         document = json.loads(source)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"{param} is not valid JSON: {error}", param=param) from None
-    tags = _Tags(param)
+    tags = _Tags(param, closes=closes)
     return llguidance.LLMatcher.grammar_from_lark(tags.of_document(document))
 
 
 class _Tags:
     """Writes the Lark text of one document."""
 
-    def __init__(self, param: str) -> None:
+    def __init__(self, param: str, *, closes: bool) -> None:
         self._param = param
+        self._closes = closes
 
     def of_document(self, document: Any) -> str:
         if not isinstance(document, dict):
@@ -139,9 +140,8 @@ class _Tags:
         schema = self._schema(content.get("json_schema"))
         return self._text(entry, "begin"), schema, self._text(entry, "end")
 
-    def _schema(self, schema: Any) -> Any:
-        schema_grammar(json.dumps(schema), self._param)  # refuses what would not be enforced
-        return {} if schema is True else schema
+    def _schema(self, schema: Any) -> dict[str, Any]:
+        return checked_schema(schema, self._param, closes=self._closes)
 
     def _list(self, holder: dict[str, Any], name: str) -> list[Any]:
         value = holder.get(name)

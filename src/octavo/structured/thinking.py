@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from octavo.contracts.grammar import ThinkingSpec, TokenConstraint
+from octavo.contracts.grammar import Mask, ThinkingSpec, TokenConstraint, bits_of
 
 _FREE = b""  # every token may come
 
@@ -36,7 +36,7 @@ class ThinkingConstraint:
         self._num_thoughts = 0
         self._thinking_mask = _mask(vocab_size, eos_token_ids)
 
-    def mask(self) -> bytes:
+    def mask(self) -> Mask:
         """See `TokenConstraint`."""
         spec = self._spec
         if self._is_thinking:
@@ -47,7 +47,7 @@ class ThinkingConstraint:
             return _FREE
         mask = self._answer.mask()
         if self._is_fresh and spec.begin_token_id >= 0 and mask:
-            return _with(mask, spec.begin_token_id)
+            return _with(bits_of(mask), spec.begin_token_id)
         return mask
 
     def accept(self, token_id: int) -> bool:

@@ -19,6 +19,7 @@ from octavo.backends.torch.kv_cache import TorchKvCache
 from octavo.backends.torch.reference import TorchOps
 from octavo.backends.torch.weights import Stack, TorchWeights
 from octavo.config.engine import EngineConfig
+from octavo.contracts.grammar import ConstraintError, Mask, bits_of
 from octavo.contracts.kv_plan import MemoryNeeds, MemoryPlan
 from octavo.contracts.progress import ReportProgress
 from octavo.contracts.step import (
@@ -112,7 +113,7 @@ class TorchRunner:
                 "--swap-dir needs the native back end: torch keeps the swap space in memory"
             )
         self._rows: dict[int, _Row] = {}
-        self._masks: dict[int, bytes] = {}  # of the step's rows that have one
+        self._masks: dict[int, Mask] = {}  # of the step's rows that have one
         self._drafts: dict[int, list[int]] = {}  # of the step's rows that have some
         self._processors = RowProcessors(config, facts.vocab_size, device=device)
         self._loaded: _Loaded | None = None
@@ -169,13 +170,14 @@ class TorchRunner:
         self._drafts = dict(zip(plan.draft_rows, plan.draft_token_ids, strict=True))
         wanted = list(self._wanted(plan))
         start = time.perf_counter()
-        logits = self._forward(self._loaded, plan, wanted)
+        on_device = self._forward(self._loaded, plan, wanted)
+        self._masks = _made_masks(plan)  # while a device computes
+        logits = on_device.cpu()
         forwarded = time.perf_counter()
         for row_id, num_tokens in zip(plan.rows, plan.num_tokens, strict=True):
             self._rows[row_id].num_computed += num_tokens - len(self._drafts.get(row_id, ()))
             self._rows[row_id].twin_row = -1
         result = StepResult(step_id=plan.step_id, sampled=[], swap_s=swap_s)
-        self._masks = dict(zip(plan.mask_rows, plan.masks, strict=True))
         for entry, scores in zip(wanted, logits, strict=True):
             self._judge(entry, scores, result)
         for row_id, accepted in zip(plan.draft_rows, result.accepted, strict=True):
@@ -316,13 +318,13 @@ class TorchRunner:
 
     @torch.inference_mode()
     def _forward(self, loaded: _Loaded, plan: StepPlan, wanted: list[_Wanted]) -> Tensor:
-        """Logits on the CPU: [len(wanted), vocab_size]."""
+        """Logits [len(wanted), vocab_size], which a device may still be computing."""
         if not plan.rows:
             return torch.empty(0, self._facts.vocab_size)
         group_rows = [self._batch_rows(plan, group) for group in range(len(self._kv_groups))]
         batch = self._batch(plan, group_rows[0], wanted)
         ops = TorchOps(loaded.tensors, loaded.cache, batch, self._device, group_rows)
-        return loaded.model.forward(ops).cpu()
+        return loaded.model.forward(ops)
 
     def _batch_rows(self, plan: StepPlan, group: int) -> tuple[BatchRow, ...]:
         """The rows that compute, with their block tables of one KV group."""
@@ -371,7 +373,7 @@ class TorchRunner:
                     self._draw(wanted, logits, result)
             else:
                 self._score(wanted, logits, result)
-        except RuntimeError as error:
+        except (RuntimeError, ConstraintError) as error:
             result.errors.setdefault(wanted.row, str(error))
             if wanted.draws:
                 self._keep(wanted, 0, result)
@@ -395,11 +397,12 @@ class TorchRunner:
 
     def _draw(self, wanted: _Wanted, logits: Tensor, result: StepResult) -> None:
         row = self._rows[wanted.row]
+        mask = self._masks.get(wanted.row)
         token, chosen = row.sampler.sample(
             self._kernels,
             logits.numpy().data,
             row.token_ids,
-            self._masks.get(wanted.row),
+            None if mask is None else bits_of(mask),
             wanted.row,
             self._processors.stages_of(wanted.row),
             self._processors.scratch,
@@ -417,6 +420,17 @@ class TorchRunner:
             result.accepted[-1] += 1
         elif wanted.row in self._drafts:
             result.accepted.append(0)
+
+
+def _made_masks(plan: StepPlan) -> dict[int, Mask]:
+    """Masks by row. One that cannot be made stays as it is, and fails its row when it is used."""
+    masks: dict[int, Mask] = {}
+    for row_id, mask in zip(plan.mask_rows, plan.masks, strict=True):
+        try:
+            masks[row_id] = bits_of(mask)
+        except ConstraintError:
+            masks[row_id] = mask
+    return masks
 
 
 def _pooled(row_id: int, row: _Row, first_token: int, num_tokens: int) -> Iterator[_Wanted]:

@@ -16,7 +16,7 @@ from octavo.server.described import BODY_ERRORS, ENGINE_ERRORS, HELLO, MODEL_ERR
 from octavo.server.generation import Generation
 from octavo.server.logprobs import chat_logprobs, prompt_logprobs
 from octavo.server.routes.reading import read_request
-from octavo.server.schemas.chat import ChatCompletionRequest
+from octavo.server.schemas.chat import ChatCompletionRequest, echoed_text
 from octavo.server.schemas.chat_answer import ChatCompletion, ChatCompletionChunk
 from octavo.server.schemas.envelope import Usage
 from octavo.server.serving import Answer, respond, tenant_of
@@ -52,10 +52,10 @@ async def create_chat_completion(request: Request) -> Response | ASGIApp:
     state, body, model = await read_request(request, ChatCompletionRequest)
     answer_id = new_id("chatcmpl", body.request_id)
     run = await prepare_chat(state, body, answer_id=answer_id, tenant=tenant_of(request))
-    return await respond(request, _ChatAnswer(run.generation, body, model, run.choices))
+    return await respond(request, ChatAnswer(run.generation, body, model, run.choices))
 
 
-class _ChatAnswer(Answer):
+class ChatAnswer(Answer):
     """Turns outputs into the body, or the chunks, of one request."""
 
     def __init__(
@@ -70,6 +70,12 @@ class _ChatAnswer(Answer):
         self._body = body
         self._choices = choices
         self._num_best = body.top_logprobs or 0
+        self._echo = echoed_text(body)
+        self._beside: dict[str, Any] = {}
+
+    async def whole(self) -> dict[str, Any]:
+        """With what is told of the prompt, which all choices share."""
+        return await super().whole() | self._beside
 
     def choice(
         self, number: int, output: RequestOutput, choice: CompletionOutput
@@ -77,7 +83,12 @@ class _ChatAnswer(Answer):
         """One choice: a message, or the delta of one."""
         shown: dict[str, Any] = {"index": choice.index}
         if not self.streams:
-            shown["message"] = self._choices.message_of(choice, ROLE)
+            shown["message"] = message = self._choices.message_of(choice, ROLE)
+            if self._echo:
+                message["content"] = self._echo + (message["content"] or "")
+            self._beside = {"prompt_logprobs": None, "prompt_token_ids": None}
+            self._beside |= self._of_prompt(output)
+            shown["token_ids"] = None
         elif self._choices.splits:
             part = self._choices.part_of(choice)
             shown["delta"] = self._choices.delta_of(choice.index, part)
@@ -88,6 +99,20 @@ class _ChatAnswer(Answer):
         shown["stop_reason"] = choice.stop_reason
         if self._body.return_token_ids:
             shown["token_ids"] = choice.token_ids
+        return shown
+
+    def parted(self, shown: dict[str, Any]) -> list[dict[str, Any]]:
+        """A call never comes with the end: OpenAI's client looks for calls before the end only."""
+        if shown["finish_reason"] is None or "tool_calls" not in shown["delta"]:
+            return [shown]
+        end = {"finish_reason": shown["finish_reason"], "stop_reason": shown["stop_reason"]}
+        call = shown | {"finish_reason": None, "stop_reason": None}
+        return [call, {"index": shown["index"], "delta": {}, "logprobs": None, **end}]
+
+    def _of_prompt(self, output: RequestOutput) -> dict[str, Any]:
+        """What was asked for about the prompt."""
+        shown: dict[str, Any] = {}
+        if self._body.return_token_ids:
             shown["prompt_token_ids"] = output.prompt_token_ids
         if self._body.prompt_logprobs is not None and not self.streams:
             shown["prompt_logprobs"] = prompt_logprobs(self.tokenizer, output)
@@ -116,16 +141,19 @@ class _ChatAnswer(Answer):
             {"index": choice.index, "delta": delta, "logprobs": None, "finish_reason": None}
         )
 
-    def first_chunks(self, writer: ChunkWriter) -> list[bytes]:
-        """The role of each choice, once."""
+    def first_chunks(self, writer: ChunkWriter, output: RequestOutput) -> list[bytes]:
+        """The role of each choice, once, and the beginning that is repeated."""
+        beside = self._of_prompt(output)
         return [
             writer.choice(
                 {
                     "index": index,
-                    "delta": {"role": ROLE, "content": ""},
+                    "delta": {"role": ROLE, "content": self._echo},
                     "logprobs": None,
                     "finish_reason": None,
-                }
+                },
+                self.first_usage(),
+                beside,
             )
             for index in range(self.generation.num_choices)
         ]
@@ -133,4 +161,4 @@ class _ChatAnswer(Answer):
     def _logprobs_of(self, choice: CompletionOutput) -> dict[str, Any] | None:
         if not self._body.logprobs or choice.logprobs is None:
             return None
-        return chat_logprobs(self.tokenizer, choice.logprobs.raw, self._num_best)
+        return chat_logprobs(self.tokenizer, choice.logprobs.raw, self._num_best, self.token_names)

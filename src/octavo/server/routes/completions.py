@@ -125,7 +125,9 @@ class _CompletionAnswer(Answer):
             shown["token_ids"] = token_ids
             if is_first:
                 shown["prompt_token_ids"] = output.prompt_token_ids
-        if self._body.prompt_logprobs is not None and not self.streams:
+        if not self.streams:  # its fields are there whether they are asked for or not, as vLLM's
+            shown.setdefault("token_ids", None)
+            shown.setdefault("prompt_token_ids", None)
             shown["prompt_logprobs"] = prompt_logprobs(self.tokenizer, output)
         return shown
 
@@ -156,7 +158,10 @@ class _CompletionAnswer(Answer):
         if builder is None:
             hides_special = self.generation.params.skip_special_tokens
             builder = CompletionLogprobs(
-                self.tokenizer, self._body.logprobs or 0, hides_special=hides_special
+                self.tokenizer,
+                self.token_names,
+                self._body.logprobs or 0,
+                hides_special=hides_special,
             )
             self._logprobs[index] = builder
         token_ids: list[int] = []
@@ -184,7 +189,9 @@ async def _token_prompts(
             ids = await state.tokenise(given, add_special_tokens=adds_specials)
         else:
             ids = given
-        ids, was_cut = cut_prompt(ids, body.truncate_prompt_tokens, state.loaded.max_model_len)
+        ids, was_cut = cut_prompt(
+            ids, body.truncate_prompt_tokens, state.loaded.max_model_len, body.truncation_side
+        )
         text = given if isinstance(given, str) and not was_cut else None
         prompts.append(prompt_of(ids, text, salt))
     return prompts

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from octavo.errors import EngineDeadError
 from octavo.server.bodies import json_response
 from octavo.server.described import described
-from octavo.server.schemas.probes import ReadyAnswer, VersionAnswer
+from octavo.server.schemas.probes import LoadAnswer, ReadyAnswer, VersionAnswer
 from octavo.server.state import ServerState
 from octavo.version import version
 
@@ -49,6 +49,12 @@ async def ready(request: Request) -> Response:
     response = json_response(body, headers={"Retry-After": "1"})
     response.status_code = 503
     return response
+
+
+@described(answer=LoadAnswer)
+async def show_load(request: Request) -> Response:
+    """How many answers are being made, for load balancers."""
+    return json_response(LoadAnswer(server_load=state_of(request).open_answers.count))
 
 
 @described(answer=VersionAnswer)

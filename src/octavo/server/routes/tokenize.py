@@ -11,13 +11,17 @@ from octavo.errors import InvalidRequestError
 from octavo.server.bodies import json_response
 from octavo.server.chat_prompt import chat_prompt
 from octavo.server.described import BODY_ERRORS, HELLO, MODEL_ERRORS, described
+from octavo.server.errors import ResourceNotFoundError
+from octavo.server.routes.health import state_of
 from octavo.server.routes.reading import read_request
 from octavo.server.schemas.chat import check_chat_prompt, check_num_messages
 from octavo.server.schemas.tokenize import (
+    AddedTokenShown,
     DetokenizeRequest,
     DetokenizeResponse,
     TokenizeRequest,
     TokenizeResponse,
+    TokenizerInfo,
 )
 from octavo.text.tokenizer import Tokenizer
 
@@ -62,12 +66,40 @@ async def detokenize(request: Request) -> Response:
     return json_response(DetokenizeResponse(prompt=text))
 
 
+@described(answer=TokenizerInfo, errors=MODEL_ERRORS)
+async def tokenizer_info(request: Request) -> Response:
+    """Special tokens and the chat template, with `--enable-tokenizer-info-endpoint`."""
+    state = state_of(request)
+    if not state.config.enable_tokenizer_info_endpoint:
+        message = "start the server with --enable-tokenizer-info-endpoint to have /tokenizer_info"
+        raise ResourceNotFoundError(message)
+    state.require_ready()
+    tokenizer = state.tokenizer
+    added = tokenizer.library.get_added_tokens_decoder()
+    bos = tokenizer.bos_token_id
+    return json_response(
+        TokenizerInfo(
+            tokenizer_class="PreTrainedTokenizerFast",  # transformers' name for any such one
+            model_max_length=state.loaded.max_model_len,
+            add_bos_token=bos is not None and tokenizer.encode("a")[0] == bos,
+            added_tokens_decoder={
+                str(token_id): AddedTokenShown(
+                    content=token.content, special=token_id in tokenizer.special_ids
+                )
+                for token_id, token in added.items()
+            },
+            chat_template=state.chat_template().source,
+            **tokenizer.special_tokens,
+        )
+    )
+
+
 def _checked_text(tokenizer: Tokenizer, tokens: list[int]) -> str:
     """The text. Raises InvalidRequestError for an id that does not exist."""
     size = tokenizer.vocab_size
     wrong = next((token for token in tokens if not 0 <= token < size), None)
     if wrong is not None:
         shown = str(wrong)[:30]
-        message = f"tokens: id {shown} is outside the vocabulary of {size} tokens"
+        message = f"tokens: id {shown} is out of vocabulary, which has {size} tokens"
         raise InvalidRequestError(message, param="tokens")
     return tokenizer.decode(tokens, skip_special_tokens=False)

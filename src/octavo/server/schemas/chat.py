@@ -22,10 +22,9 @@ class ChatPrompt(Protocol):
     chat_template_kwargs: dict[str, Any] | None
 
 
-class ChatCompletionRequest(SamplingFields, kw_only=True):
-    """OpenAI's chat completion, with vLLM's extensions."""
+class ChatFields(SamplingFields, kw_only=True):
+    """Fields of chats, besides the messages."""
 
-    messages: list[dict[str, Any]] | None = None
     tools: list[dict[str, Any]] | None = None
     documents: list[dict[str, Any]] | None = None
     add_generation_prompt: bool | None = None
@@ -43,6 +42,18 @@ class ChatCompletionRequest(SamplingFields, kw_only=True):
     modalities: list[str] | None = None
 
 
+class ChatCompletionRequest(ChatFields, kw_only=True):
+    """OpenAI's chat completion, with vLLM's extensions."""
+
+    messages: list[dict[str, Any]] | None = None
+
+
+class BatchedChatRequest(ChatFields, kw_only=True):
+    """Several conversations, and what counts for all of them."""
+
+    messages: list[list[dict[str, Any]]] | None = None
+
+
 def check_chat(request: ChatCompletionRequest) -> None:
     """Refuse what a chat cannot have here."""
     check_chat_prompt(request)
@@ -58,15 +69,28 @@ def check_chat(request: ChatCompletionRequest) -> None:
         raise InvalidRequestError(message, param="thinking_token_budget")
     if request.audio is not None or (request.modalities or ["text"]) != ["text"]:
         raise InvalidRequestError("only text can be generated", param="modalities")
-    if request.echo:
-        raise InvalidRequestError("echo is for completions, not for chats", param="echo")
+    if request.echo and not echoed_text(request):
+        message = "echo repeats the beginning of an answer: end messages with an assistant's text "
+        raise InvalidRequestError(message + "and set continue_final_message", param="echo")
     if request.top_logprobs is not None:
-        if request.top_logprobs < 0:
-            message = f"top_logprobs must be at least 0, got {request.top_logprobs}"
+        if request.top_logprobs < -1:
+            message = f"top_logprobs must be at least 0, or -1 for all, got {request.top_logprobs}"
             raise InvalidRequestError(message, param="top_logprobs")
         if not request.logprobs:
             message = "top_logprobs needs logprobs to be true"
             raise InvalidRequestError(message, param="top_logprobs")
+
+
+def echoed_text(request: ChatCompletionRequest) -> str:
+    """The beginning of the answer that the request wants to see again; empty: none."""
+    last = (request.messages or [{}])[-1]
+    if not (request.echo and request.continue_final_message) or last.get("role") != "assistant":
+        return ""
+    content = last.get("content")
+    if isinstance(content, list):
+        texts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "".join(text for text in texts if isinstance(text, str))
+    return content if isinstance(content, str) else ""
 
 
 def check_num_messages(request: ChatPrompt, most: int) -> None:

@@ -87,7 +87,6 @@ class ChoiceFields(msgspec.Struct, kw_only=True):
     finish_reason: str | None
     stop_reason: int | str | msgspec.UnsetType | None = msgspec.UNSET
     token_ids: list[int] | msgspec.UnsetType | None = msgspec.UNSET
-    prompt_token_ids: list[int] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class ChatChoice(ChoiceFields, kw_only=True):
@@ -95,7 +94,6 @@ class ChatChoice(ChoiceFields, kw_only=True):
 
     message: ChatMessage
     logprobs: ChatLogprobs | None = None
-    prompt_logprobs: PromptLogprobs | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class ChatChunkChoice(ChoiceFields, kw_only=True):
@@ -120,6 +118,8 @@ class ChatCompletion(AnswerFields, kw_only=True):
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
     usage: Usage
+    prompt_token_ids: list[int] | msgspec.UnsetType | None = msgspec.UNSET
+    prompt_logprobs: PromptLogprobs | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class ChatCompletionChunk(AnswerFields, kw_only=True):
@@ -128,3 +128,4 @@ class ChatCompletionChunk(AnswerFields, kw_only=True):
     object: Literal["chat.completion.chunk"]
     choices: list[ChatChunkChoice]
     usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
+    prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET  # beside the role

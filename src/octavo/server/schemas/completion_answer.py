@@ -25,6 +25,7 @@ class CompletionChoice(ChoiceFields, kw_only=True):
     text: str
     logprobs: CompletionLogprobsShown | None = None
     prompt_logprobs: PromptLogprobs | msgspec.UnsetType | None = msgspec.UNSET
+    prompt_token_ids: list[int] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class Completion(AnswerFields, kw_only=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from octavo.errors import InvalidRequestError
 from octavo.server.schemas.sampling import SamplingFields
 
@@ -28,13 +30,13 @@ def prompts_of(request: CompletionRequest) -> list[str | list[int]]:
         return [given]
     if not given:
         raise InvalidRequestError("prompt must hold at least one prompt", param="prompt")
-    kinds = {type(item) for item in given}
+    kinds = set(map(type, given))
     if len(kinds) > 1:
         message = "prompt must be texts, token ids or lists of token ids, not a mixture of them"
         raise InvalidRequestError(message, param="prompt")
     if kinds == {int}:
-        return [[item for item in given if isinstance(item, int)]]
+        return [cast("list[int]", given)]
     if len(given) > MAX_PROMPTS:
         message = f"prompt may hold at most {MAX_PROMPTS} prompts, got {len(given)}"
         raise InvalidRequestError(message, param="prompt")
-    return [item for item in given if not isinstance(item, int)]
+    return cast("list[str | list[int]]", given)

@@ -23,6 +23,7 @@ class PoolingFields(msgspec.Struct, kw_only=True):
 
     model: str | None = None
     truncate_prompt_tokens: int | None = None  # keep the first; -1: as many as the model takes
+    truncation_side: str | None = None  # right; left is refused
     use_activation: bool | None = None
     priority: int | None = None
     timeout: float | None = None  # seconds that the answer may take; ours
@@ -183,6 +184,9 @@ def check_fields(body: PoolingFields) -> None:
     if body.normalize is not None:
         message = "normalize is not served, as in vLLM; use_activation is its name now"
         raise InvalidRequestError(message, param="normalize")
+    if body.truncation_side not in (None, "right"):
+        message = "truncation_side must be right here: the beginning of a text is kept"
+        raise InvalidRequestError(message, param="truncation_side")
     if body.mm_processor_kwargs is not None:
         message = "mm_processor_kwargs is for models that see or hear; leave it out"
         raise InvalidRequestError(message, param="mm_processor_kwargs")

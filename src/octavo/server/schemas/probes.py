@@ -16,6 +16,12 @@ class ReadyAnswer(msgspec.Struct, kw_only=True):
     open_answers: int | msgspec.UnsetType = msgspec.UNSET
 
 
+class LoadAnswer(msgspec.Struct, kw_only=True):
+    """Answers that are being made."""
+
+    server_load: int
+
+
 class VersionAnswer(msgspec.Struct, kw_only=True):
     """The version of Octavo."""
 

@@ -59,6 +59,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     spaces_between_special_tokens: bool | None = None
     prompt_logprobs: int | None = None
     truncate_prompt_tokens: int | None = None
+    truncation_side: str | None = None
     add_special_tokens: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -68,6 +69,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     timeout: float | None = None  # seconds that the answer may take; ours
     request_id: str | None = None
     return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None  # "token_id:7" for texts in logprobs
     use_beam_search: bool | None = None  # with `n` as its width
     length_penalty: float | None = None
     early_stopping: bool | str | None = None
@@ -87,7 +89,6 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     repetition_detection: Any = None
     kv_transfer_params: Any = None
     prompt_embeds: Any = None
-    return_tokens_as_token_ids: bool | None = None
 
 
 SAMPLING_NAMES = (
@@ -132,9 +133,6 @@ def check_served(fields: SamplingFields) -> None:
     if fields.best_of not in (None, fields.n or 1):
         message = f"best_of is not supported; ask for n={shown_int(fields.best_of)} choices"
         raise InvalidRequestError(message, param="best_of")
-    if fields.return_tokens_as_token_ids:
-        message = "return_tokens_as_token_ids is not supported; use return_token_ids"
-        raise InvalidRequestError(message, param="return_tokens_as_token_ids")
     if fields.stream_options is not None and not fields.stream:
         message = "stream_options is for streams; set stream to true or leave it out"
         raise InvalidRequestError(message, param="stream_options")

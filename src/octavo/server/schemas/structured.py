@@ -6,19 +6,21 @@ can be enforced, is the compiler's to say.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from octavo.errors import InvalidRequestError
 from octavo.sampling_params import STRUCTURED_KINDS, StructuredOutputsParams
+from octavo.structured.limits import check_choices
 
 # Options of vLLM's `structured_outputs` whose value changes nothing here.
-NEUTRAL_OPTIONS: Mapping[str, Any] = {
-    "disable_any_whitespace": False,
-    "disable_additional_properties": False,
-    "whitespace_pattern": None,
-    "disable_fallback": None,
+NEUTRAL_OPTIONS: Mapping[str, tuple[Any, ...]] = {
+    "disable_any_whitespace": (False,),
+    "disable_additional_properties": (False, True),  # a schema that names properties is closed
+    "whitespace_pattern": (),
+    "disable_fallback": (),
 }
 REMOVED = {
     "guided_json": "json",
@@ -58,7 +60,7 @@ def _of_structured_outputs(given: Any) -> StructuredOutputsParams:
         raise InvalidRequestError(message, param="structured_outputs")
     for name, value in given.items():
         if name in NEUTRAL_OPTIONS:
-            if value is not None and value != NEUTRAL_OPTIONS[name]:
+            if value is not None and value not in NEUTRAL_OPTIONS[name]:
                 message = f"structured_outputs.{name} is not supported by this server"
                 raise InvalidRequestError(message, param=f"structured_outputs.{name}")
         elif name not in STRUCTURED_KINDS:
@@ -67,6 +69,7 @@ def _of_structured_outputs(given: Any) -> StructuredOutputsParams:
             )
             raise InvalidRequestError(message, param="structured_outputs")
     fields = {name: given.get(name) for name in STRUCTURED_KINDS}
+    check_choices(fields["choice"], "structured_outputs")
     for name in ("json", "structural_tag"):
         if isinstance(fields[name], dict):
             fields[name] = _text(fields[name], f"structured_outputs.{name}")
@@ -112,7 +115,7 @@ def _schema_of(given: Any) -> str:
 def _text(value: Any, where: str) -> str:
     """JSON as a text, which travels without being copied level by level."""
     try:
-        return json.dumps(value)
+        return msgspec.json.encode(value).decode()
     except RecursionError:
         raise _wrong(where, "is nested too deep; flatten it") from None
 

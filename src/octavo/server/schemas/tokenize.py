@@ -39,6 +39,30 @@ class DetokenizeRequest(msgspec.Struct, kw_only=True):
     model: str | None = None
 
 
+class AddedTokenShown(msgspec.Struct, kw_only=True):
+    """A token that is never cut."""
+
+    content: str
+    special: bool
+
+
+class TokenizerInfo(msgspec.Struct, kw_only=True):
+    """What a client needs to render chats and count tokens as the server does."""
+
+    tokenizer_class: str
+    model_max_length: int
+    add_bos_token: bool
+    added_tokens_decoder: dict[str, AddedTokenShown]
+    bos_token: str | None = None
+    eos_token: str | None = None
+    unk_token: str | None = None
+    sep_token: str | None = None
+    pad_token: str | None = None
+    cls_token: str | None = None
+    mask_token: str | None = None
+    chat_template: str | None = None
+
+
 class DetokenizeResponse(msgspec.Struct, kw_only=True):
     """Their text."""
 

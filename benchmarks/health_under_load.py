@@ -1,0 +1,186 @@
+"""How long `/health` takes while a server has hard work: large bodies, deep grammars, many streams.
+
+    python -m benchmarks.health_under_load --out benchmarks/results/FILE
+
+A real server process on the loopback. Every case sends its request again and again for some
+seconds, while another process asks for `/health` every 10 ms. What must not happen is that the
+loop or the interpreter is held by one request. The exit code is 1 when an answer took longer than
+the limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+from benchmarks.record import quantile, write_results
+from benchmarks.stress.served import Served, end_servers_on_term
+
+LIMIT_S = 0.1
+PROBE_EVERY_S = 0.01
+MEGABYTES = 20
+NUM_STREAMS = 64
+_DEPTH = 60_000
+
+Work = Callable[[Served, float], Awaitable[list[int]]]  # until a time; statuses of the answers
+
+
+def _body(**fields: Any) -> bytes:
+    return json.dumps(fields).encode()
+
+
+def _chat(**fields: Any) -> bytes:
+    return _body(messages=[{"role": "user", "content": "Hi"}], max_tokens=4, **fields)
+
+
+def hostile_bodies() -> dict[str, tuple[str, bytes]]:
+    """Name -> (path, body)."""
+    completions, chat = "/v1/completions", "/v1/chat/completions"
+    size = MEGABYTES * 2**20
+    text = ("The quick brown fox, it jumps. " * (size // 31))[: size - 200]
+    deep_schema = '{"type": "array", "items": ' * _DEPTH + "{}" + "}" * _DEPTH
+    options = [f"choice number {number}" for number in range(size // 30)]
+    return {
+        "text": (completions, _body(prompt=text)),
+        "chat": (chat, _body(messages=[{"role": "user", "content": text}])),
+        "million ids": (completions, _body(prompt=[17] * 1_000_000)),
+        "many numbers": (completions, b'{"prompt": [' + b"1," * (size // 2 - 20) + b"1]}"),
+        "prompts of ids": (completions, _body(prompt=[[17] * 1000] * 1000)),
+        "many messages": (chat, _body(messages=[{"role": "user", "content": "Hi"}] * 400_000)),
+        "large schema": (chat, _chat(structured_outputs={"json": {"enum": options}})),
+        "many choices": (chat, _chat(structured_outputs={"choice": options})),
+        "deep grammar": (
+            chat,
+            _chat(
+                structured_outputs={"grammar": "root ::= " + "(" * _DEPTH + '"a"' + ")" * _DEPTH}
+            ),
+        ),
+        "deep schema": (
+            chat,
+            _chat()[:-1] + b', "structured_outputs": {"json": ' + deep_schema.encode() + b"}}",
+        ),
+        "not JSON": (chat, b"[" * size),
+    }
+
+
+async def repeat(path: str, body: bytes, served: Served, end_s: float) -> list[int]:
+    """One request after the other."""
+    statuses = []
+    while time.monotonic() < end_s:
+        statuses.append((await served.ask("POST", path, body))[0])
+    return statuses
+
+
+async def streams(served: Served, end_s: float) -> list[int]:
+    """`NUM_STREAMS` streams at a time."""
+
+    async def one(number: int) -> list[int]:
+        statuses = []
+        while time.monotonic() < end_s:
+            prompt = f"Story number {number}: once upon a time"
+            body = _body(prompt=prompt, max_tokens=100, stream=True, ignore_eos=True)
+            statuses.append((await served.ask("POST", "/v1/completions", body))[0])
+        return statuses
+
+    answers = await asyncio.gather(*(one(number) for number in range(NUM_STREAMS)))
+    return [status for statuses in answers for status in statuses]
+
+
+def probe(host: str, port: int, seconds: float) -> list[float]:
+    """Seconds of each `/health` on one connection."""
+    took, end_s = [], time.monotonic() + seconds
+    connection = HTTPConnection(host, port, timeout=60)
+    while (begin_s := time.monotonic()) < end_s:
+        connection.request("GET", "/health")
+        answer = connection.getresponse()
+        answer.read()
+        took.append(time.monotonic() - begin_s)
+        if answer.status != 200:
+            raise RuntimeError(f"/health answered {answer.status}")
+        time.sleep(max(0.0, begin_s + PROBE_EVERY_S - time.monotonic()))
+    return took
+
+
+async def measure(served: Served, work: Work, seconds: float) -> dict[str, Any]:
+    """One case. The probe is a process of its own, so that this one's work does not delay it."""
+    command = [sys.executable, "-m", "benchmarks.health_under_load"]
+    probing = await asyncio.create_subprocess_exec(
+        *command,
+        *("--probe", served.host, str(served.port), "--seconds", str(seconds)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    statuses, (printed, _) = await asyncio.gather(
+        work(served, time.monotonic() + seconds), probing.communicate()
+    )
+    took: list[float] = json.loads(printed)
+    return {
+        "num_probes": len(took),
+        "p50_ms": round(1e3 * quantile(took, 0.5), 2),
+        "p99_ms": round(1e3 * quantile(took, 0.99), 2),
+        "max_ms": round(1e3 * max(took), 2),
+        "num_answers": len(statuses),
+        "statuses": sorted(set(statuses)),
+    }
+
+
+async def _nothing(_served: Served, end_s: float) -> list[int]:
+    await asyncio.sleep(end_s - time.monotonic())
+    return []
+
+
+def _sending(path: str, body: bytes) -> Work:
+    return lambda served, end_s: repeat(path, body, served, end_s)
+
+
+def cases(only: str) -> dict[str, Work]:
+    """What is measured, by name."""
+    found: dict[str, Work] = {"idle": _nothing, f"{NUM_STREAMS} streams": streams}
+    found |= {name: _sending(*request) for name, request in hostile_bodies().items()}
+    return {name: work for name, work in found.items() if only in name}
+
+
+async def _main(options: argparse.Namespace) -> int:
+    flags = ["--max-model-len", "2048", "--max-body-bytes", str(2 * MEGABYTES * 2**20)]
+    served = Served(options.model, [*flags, *options.flags.split()])
+    found = {}
+    try:
+        for name, work in cases(options.only).items():
+            found[name] = await measure(served, work, options.seconds)
+            print(f"{name}: {found[name]}", flush=True)
+        complaints = served.complaints
+    finally:
+        served.stop()
+    slow = [name for name, one in found.items() if one["max_ms"] > 1e3 * LIMIT_S]
+    print(f"slower than {1e3 * LIMIT_S:.0f} ms: {slow or 'none'}; {complaints or 'no complaints'}")
+    if options.out:
+        document = {"benchmark": "health_under_load", "limit_ms": 1e3 * LIMIT_S, "cases": found}
+        write_results(options.out, document | {"complaints": complaints})
+    return 1 if slow or complaints else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, print, write."""
+    end_servers_on_term()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.health_under_load")
+    parser.add_argument("--model", default="smollm2:135m")
+    parser.add_argument("--seconds", type=float, default=3.0, help="Of each case.")
+    parser.add_argument("--only", default="", help="Cases whose name holds this.")
+    parser.add_argument("--flags", default="", help="More flags of the server.")
+    parser.add_argument("--probe", nargs=2, metavar=("HOST", "PORT"), help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args(arguments)
+    if options.probe:
+        print(json.dumps(probe(options.probe[0], int(options.probe[1]), options.seconds)))
+        return 0
+    return asyncio.run(_main(options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+#include "mask_filler.hpp"
+
+#include <stdexcept>
+
+namespace octavo {
+
+MaskFiller::MaskFiller() : process_id_(current_process_id()) {}
+
+MaskFiller::~MaskFiller() {
+  if (worker_ == nullptr) return;
+  if (current_process_id() != process_id_) {
+    worker_.release();
+    return;
+  }
+  stopping_.store(true);
+  worker_->work.wake();
+  worker_->thread.join();
+}
+
+void MaskFiller::start(const std::vector<MaskSource>& sources) {
+  {
+    const std::lock_guard<std::mutex> lock(making_);
+    while (masks_.size() < sources.size()) masks_.push_back(std::make_unique<Mask>());
+    for (size_t i = 0; i < sources.size(); ++i) {
+      Mask& mask = *masks_[i];
+      mask.source = sources[i];
+      mask.bits.resize((sources[i].num_bytes + 3) / 4);
+      mask.state.store(kFree, std::memory_order_relaxed);
+    }
+    num_masks_ = sources.size();
+    is_over_.store(num_masks_ == 0);
+  }
+  if (num_masks_ == 0) return;
+  if (worker_ == nullptr) {
+    worker_ = std::make_unique<Worker>();
+    const BlockSignals block;  // inherited by the thread
+    worker_->thread = std::thread([this] { run(); });
+  }
+  step_.fetch_add(1, std::memory_order_release);
+  worker_->work.wake();
+}
+
+const uint8_t* MaskFiller::get(size_t index) {
+  Mask& mask = *masks_[index];
+  if (!make(mask)) {
+    made_.await([&] { return mask.state.load(std::memory_order_acquire) >= kMade; });
+  }
+  if (mask.state.load(std::memory_order_acquire) == kFailed) {
+    throw std::runtime_error(
+        "what may come next in the form of its answer cannot be found: the form became too complex");
+  }
+  return reinterpret_cast<const uint8_t*>(mask.bits.data());
+}
+
+void MaskFiller::finish() {
+  is_over_.store(true);
+  const std::lock_guard<std::mutex> lock(making_);
+}
+
+bool MaskFiller::make(Mask& mask) {
+  int free = kFree;
+  if (!mask.state.compare_exchange_strong(free, kTaken, std::memory_order_acquire)) return false;
+  const MaskSource& source = mask.source;
+  const bool is_well = source.fill(source.state, mask.bits.data(), source.num_bytes) == 0;
+  mask.state.store(is_well ? kMade : kFailed, std::memory_order_release);
+  made_.wake();
+  return true;
+}
+
+void MaskFiller::run() {
+  name_thread("octavo-masks");
+  uint64_t seen = 0;
+  while (true) {
+    worker_->work.await([this, seen] {
+      return step_.load(std::memory_order_acquire) != seen ||
+             stopping_.load(std::memory_order_acquire);
+    });
+    if (stopping_.load(std::memory_order_acquire)) return;
+    seen = step_.load(std::memory_order_acquire);
+    const std::lock_guard<std::mutex> lock(making_);
+    for (size_t i = 0; i < num_masks_ && !is_over_.load(); ++i) make(*masks_[i]);
+  }
+}
+
+}  // namespace octavo

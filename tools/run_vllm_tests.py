@@ -1,0 +1,228 @@
+"""Runs vLLM's own HTTP tests against `octavo serve` and writes what passed and why others did not.
+
+    python -m tools.run_vllm_tests CHECKOUT [--files PART ...] [--out FILE]
+
+CHECKOUT is a folder with the tests of vLLM (the commit that was used is in `COMMIT`); they are
+copied into a temporary folder, run there unchanged, file by file, and never kept. Two files are
+ours in that copy: `tests/utils.py`, which starts servers, and `tests/conftest.py`. The model that a
+test names is served by one that is at hand (`tools/vllm_shim/models.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from benchmarks.record import RESULTS, write_results
+from tests.support.data import data_folder, gemma3_path, minilm_folder, smollm2_path
+from tools.vllm_shim.models import (
+    BASE_MODEL,
+    BASE_TOKENIZER_FOLDER,
+    EMBEDDING_MODEL,
+    TEXT_MODEL,
+    TOKENIZER_FOLDER,
+)
+
+COMMIT = "7cfb97e33791a348cd5d7b622cca521d82d8399f"
+ROOT = Path(__file__).resolve().parent.parent
+FILE_TIMEOUT_S = 600
+# What speaks HTTP to a server of a text or an embedding model; below tests/.
+_FILES = """
+openai/completion/test_completion
+openai/completion/test_prompt_validation
+openai/completion/test_token_in_token_out
+openai/completion/test_completion_with_prompt_embeds
+openai/chat_completion/test_chat
+openai/chat_completion/test_chat_completion
+openai/chat_completion/test_batched_chat_completions
+openai/chat_completion/test_chat_echo
+openai/chat_completion/test_chat_logit_bias_validation
+openai/chat_completion/test_completion_with_function_calling
+openai/chat_completion/test_enable_force_include_usage
+openai/chat_completion/test_include_reasoning
+openai/chat_completion/test_logprob_token_ids
+openai/chat_completion/test_root_path
+openai/chat_completion/test_thinking_token_budget
+openai/models/test_models
+openai/responses/test_basic
+openai/responses/test_function_call
+openai/responses/test_parsable_context
+openai/responses/test_simple
+openai/responses/test_stateful
+openai/responses/test_structured_output
+openai/test_async_tokenization
+openai/test_chunked_prompt
+openai/test_openai_schema
+openai/test_return_token_ids
+openai/test_return_tokens_as_ids
+openai/test_run_batch
+anthropic/test_messages
+cohere/test_chat_v2
+generate/generative_scoring/test_generative_scoring_e2e
+launchers/test_shutdown
+launchers/api_server/test_multi_api_servers
+scale_out/render/test_render
+scale_out/render/test_launch_render
+scale_out/derender/test_derender_parity
+scale_out/token_in_token_out/test_serving_tokens
+serve/instrumentator/test_basic
+serve/instrumentator/test_metrics
+serve/instrumentator/test_orca_metrics
+serve/instrumentator/test_uds
+serve/middleware/test_optional_middleware
+serve/exception_handling/test_http_status_metrics
+serve/tokenize/test_tokenization
+serve/lora/test_lora_adapters
+serve/dev/test_sleep
+serve/dev/rlhf/state_transitions/test_pause_resume
+serve/dev/rpc/test_collective_rpc
+serve/sagemaker/test_sagemaker_handler_overrides
+pooling/basic/test_truncation
+pooling/embed/test_online
+pooling/embed/test_online_dimensions
+pooling/embed/test_online_long_text
+pooling/embed/test_cohere_online
+pooling/embed/test_cohere_openai_parity
+pooling/scoring/test_bi_encoder_online
+pooling/scoring/test_cross_encoder_online
+pooling/scoring/test_late_interaction_online
+pooling/classify/test_online
+pooling/token_classify/test_online
+pooling/token_embed/test_online
+"""
+FILES = tuple(f"entrypoints/{name}.py" for name in _FILES.split())
+# Files that hold unit tests of vLLM's classes as well: what is left of them, as pytest's -k has it.
+UNITS = {
+    "entrypoints/openai/completion/test_prompt_validation.py": "not prompt_embeds",
+    "entrypoints/openai/test_run_batch.py": "not url and not fetch",
+}
+SETTINGS = """
+[pytest]
+addopts = --import-mode=prepend -p no:cacheprovider -p vllm_shim.plugin
+asyncio_mode = strict
+asyncio_default_fixture_loop_scope = function
+timeout = 90
+"""
+
+
+def make_place(checkout: Path, place: Path) -> None:
+    """Copy the tests and put our two files in their place."""
+    shutil.copytree(checkout / "tests", place / "tests")
+    (place / "tests" / "utils.py").write_text("from vllm_shim.remote_server import *\n")
+    (place / "tests" / "conftest.py").write_text("")
+    (place / "pytest.ini").write_text(SETTINGS)
+
+
+def environment(place: Path) -> dict[str, str]:
+    """What a run needs to find Octavo, the models and the shim."""
+    kept = data_folder() / "tokenizers"
+    folder, base_folder = kept / "smollm2", kept / "gemma3"
+    _save_tokenizer(smollm2_path(), folder)
+    _save_tokenizer(gemma3_path(), base_folder)
+    paths = (str(place), str(ROOT / "src"), str(ROOT / "tools"))
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "HF_HUB_OFFLINE": "1",
+        TEXT_MODEL: str(smollm2_path()),
+        BASE_MODEL: str(gemma3_path()),
+        BASE_TOKENIZER_FOLDER: str(base_folder),
+        EMBEDDING_MODEL: str(minilm_folder()),
+        TOKENIZER_FOLDER: str(folder),
+    }
+
+
+def _save_tokenizer(path: Path, folder: Path) -> None:
+    """Keep a tokenizer as transformers reads it from the GGUF file, which takes a while."""
+    if folder.exists():
+        return
+    from transformers import AutoTokenizer  # noqa: PLC0415 - seconds that --help need not wait
+
+    AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name).save_pretrained(folder)
+
+
+def run_file(place: Path, name: str, variables: Mapping[str, str]) -> dict[str, Any]:
+    """Run one file; count what came of its tests."""
+    report, log = place / "report.xml", place / "run.log"
+    report.unlink(missing_ok=True)
+    start = time.monotonic()
+    with log.open("w") as output:
+        command = [sys.executable, "-m", "pytest", f"tests/{name}", f"--junitxml={report}"]
+        command += ["-k", UNITS[name]] if name in UNITS else []
+        run = subprocess.Popen(
+            command, cwd=place, env=variables, stdout=output, stderr=subprocess.STDOUT
+        )
+        try:
+            run.wait(FILE_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            run.kill()
+            run.wait()
+    cases = list(cases_of(report)) if report.exists() else []
+    if not cases:
+        tail = log.read_text(errors="replace")[-400:]
+        cases = [{"test": "(the file)", "outcome": "failed", "why": f"no report: {tail}"}]
+    counts = Counter(case["outcome"] for case in cases)
+    return {
+        "file": f"tests/{name}",
+        "passed": counts["passed"],
+        "failed": counts["failed"],
+        "skipped": counts["skipped"],
+        "seconds": round(time.monotonic() - start, 1),
+        "not_passed": [case for case in cases if case["outcome"] != "passed"],
+    }
+
+
+def cases_of(report: Path) -> Iterator[dict[str, str]]:
+    """Each test of a report: its name, what came of it, and the reason."""
+    for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314 - pytest wrote it
+        found = next((child for child in case if child.tag in _OUTCOMES), None)
+        outcome = "passed" if found is None else _OUTCOMES[found.tag]
+        lines = [] if found is None else (found.get("message") or "").splitlines()
+        why = lines[0][:300] if lines else ""
+        yield {"test": case.get("name") or "", "outcome": outcome, "why": why}
+
+
+_OUTCOMES = {"failure": "failed", "error": "failed", "skipped": "skipped"}
+
+
+def main() -> int:
+    """Run what was asked for and write the results file."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("checkout", type=Path, help="folder that holds vLLM's tests/")
+    parser.add_argument("--files", nargs="+", help="parts of file names; default: all")
+    default = RESULTS / f"{time.strftime('%Y-%m-%d')}-vllm-http-tests.json"
+    parser.add_argument("--out", type=Path, default=default)
+    parser.add_argument("--logs", type=Path, help="folder to keep the output of each file in")
+    arguments = parser.parse_args()
+    wanted = [
+        name for name in FILES if not arguments.files or any(p in name for p in arguments.files)
+    ]
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        make_place(arguments.checkout, place)
+        variables = environment(place)
+        for name in wanted:
+            result = run_file(place, name, variables)
+            print("{file}: {passed} passed, {failed} failed, {skipped} skipped".format(**result))
+            found.append(result)
+            if arguments.logs:
+                arguments.logs.mkdir(parents=True, exist_ok=True)
+                shutil.copy(place / "run.log", arguments.logs / (name.replace("/", "-") + ".log"))
+    totals = {key: sum(file[key] for file in found) for key in ("passed", "failed", "skipped")}
+    print(totals)
+    write_results(arguments.out, {"vllm": COMMIT, "totals": totals, "files": found})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""Answers of the pooling routes as typed objects, and vectors sent as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import BaseModel
+
+EMBED_DTYPES: Mapping[str, torch.dtype] = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
+ENDIANNESS = ("native", "big", "little")
+_WORDS = {4: "u4", 2: "u2"}
+
+
+class Usage(BaseModel):
+    """Tokens that were read."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Embedding(BaseModel):
+    """One vector."""
+
+    index: int
+    object: str
+    embedding: list[float] | str
+
+
+class EmbeddingResponse(BaseModel):
+    """The answer of /v1/embeddings."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    data: list[Embedding]
+    usage: Usage
+
+
+class Pooled(BaseModel):
+    """What one input gave."""
+
+    index: int
+    object: str
+    data: Any
+
+
+class PoolingResponse(BaseModel):
+    """The answer of /pooling."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    data: list[Pooled]
+    usage: Usage
+
+
+class Class(BaseModel):
+    """The label of one input."""
+
+    index: int
+    label: str | None
+    probs: list[float]
+    num_classes: int
+
+
+class ClassificationResponse(BaseModel):
+    """The answer of /classify."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    data: list[Class]
+    usage: Usage
+
+
+class Score(BaseModel):
+    """How well one pair fits."""
+
+    index: int
+    object: str
+    score: float
+
+
+class ScoreResponse(BaseModel):
+    """The answer of /score."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    data: list[Score]
+    usage: Usage
+
+
+class Ranked(BaseModel):
+    """One document and its score."""
+
+    index: int
+    document: Any
+    relevance_score: float
+
+
+class RerankResponse(BaseModel):
+    """The answer of /rerank."""
+
+    id: str
+    model: str
+    usage: Any
+    results: list[Ranked]
+
+
+def binary2tensor(
+    binary: bytes, shape: Sequence[int], embed_dtype: str, endianness: str
+) -> torch.Tensor:
+    """The vector in these bytes."""
+    dtype = EMBED_DTYPES[embed_dtype]
+    order = {"native": "=", "big": ">", "little": "<"}[endianness]
+    word = _WORDS[dtype.itemsize]
+    words = np.frombuffer(binary, dtype=f"{order}{word}").astype(f"={word}")
+    return torch.frombuffer(bytearray(words.tobytes()), dtype=dtype).reshape(tuple(shape))
