@@ -13,6 +13,7 @@
 #include "../simd/vec.hpp"
 #include "attention_plan.hpp"
 #include "kv_stored.hpp"
+#include "rotate.hpp"
 #include "table.hpp"
 
 namespace octavo {
@@ -295,10 +296,11 @@ void copy_chunk(const Partial& next, const Partial& total, int64_t row, int64_t 
                    static_cast<size_t>(head_dim) * sizeof(float));
 }
 
-// The attention output of one query vector: out / sum.
+// The attention output of one query vector: out / sum, turned back where values were turned.
 template <class V>
-void finish_row(const Partial& total, int64_t row, int64_t head_dim, float* out) {
+void finish_row(const KvLayer& kv, const Partial& total, int64_t row, float* out) {
   using Floats = typename V::Floats;
+  const int64_t head_dim = kv.head_dim;
   const Floats factor = V::div(V::set1(1.0f), V::set1(total.sum[row]));
   const float* from = total.out + row * head_dim;
   int64_t d = 0;
@@ -307,6 +309,7 @@ void finish_row(const Partial& total, int64_t row, int64_t head_dim, float* out)
   }
   const int64_t rest = head_dim - d;
   if (rest > 0) V::store_first(out + d, V::mul(V::load_first(from + d, rest), factor), rest);
+  if (is_rotated(kv.type)) rotate<V>(out, head_dim);
 }
 
 }  // namespace octavo

@@ -152,6 +152,11 @@ struct Avx2 {
   }
   static OCTAVO_INLINE uint32_t bits(Mask m) { return static_cast<uint32_t>(_mm256_movemask_ps(m)); }
 
+  template <int n>
+  static OCTAVO_INLINE Floats swap_lanes(Floats a) {
+    if constexpr (n == 4) return _mm256_permute2f128_ps(a, a, 1);
+    else return _mm256_permute_ps(a, n == 2 ? 0x4e : 0xb1);
+  }
   static OCTAVO_INLINE float reduce_add(Floats a) {
     const __m128 half = _mm_add_ps(lower(a), upper(a));
     const __m128 pair = _mm_add_ps(half, _mm_movehl_ps(half, half));

@@ -132,6 +132,11 @@ struct Avx512Wide {
   static OCTAVO_INLINE Ints select(Mask m, Ints a, Ints b) { return _mm512_mask_blend_epi32(m, b, a); }
   static OCTAVO_INLINE uint32_t bits(Mask m) { return m; }
 
+  template <int n>
+  static OCTAVO_INLINE Floats swap_lanes(Floats a) {
+    if constexpr (n == 4) return _mm512_shuffle_f32x4(a, a, 0xb1);
+    else return _mm512_permute_ps(a, n == 2 ? 0x4e : 0xb1);
+  }
   // Lane i with i + 8 first, then as eight lanes.
   static OCTAVO_INLINE float reduce_add(Floats a) {
     return Avx2::reduce_add(_mm256_add_ps(lower(a), upper(a)));

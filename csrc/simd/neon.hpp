@@ -180,6 +180,12 @@ struct Neon {
     return vaddvq_u32(vandq_u32(m.lo, weights)) | (vaddvq_u32(vandq_u32(m.hi, weights)) << 4);
   }
 
+  template <int n>
+  static OCTAVO_INLINE Floats swap_lanes(Floats a) {
+    if constexpr (n == 4) return {a.hi, a.lo};
+    else if constexpr (n == 2) return {vextq_f32(a.lo, a.lo, 2), vextq_f32(a.hi, a.hi, 2)};
+    else return {vrev64q_f32(a.lo), vrev64q_f32(a.hi)};
+  }
   static OCTAVO_INLINE float reduce_add(Floats a) {
     const float32x4_t half = vaddq_f32(a.lo, a.hi);
     const float32x2_t pair = vadd_f32(vget_low_f32(half), vget_high_f32(half));

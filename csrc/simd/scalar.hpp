@@ -179,6 +179,16 @@ struct Scalar {
     return result;
   }
 
+  template <int n>
+  static OCTAVO_INLINE Floats swap_lanes(Floats a) {
+    if constexpr (n == 4) {
+      return {a.hi, a.lo};
+    } else {
+      const Floats4 lo = a.lo, hi = a.hi;
+      return {Floats4{lo[n], lo[1 ^ n], lo[2 ^ n], lo[3 ^ n]},
+              Floats4{hi[n], hi[1 ^ n], hi[2 ^ n], hi[3 ^ n]}};
+    }
+  }
   static OCTAVO_INLINE float reduce_add(Floats a) {
     const Floats4 half = a.lo + a.hi;
     return (half[0] + half[2]) + (half[1] + half[3]);

@@ -35,7 +35,7 @@
 //   to_ints(a) rounds to nearest even; only for |a| < 2^31
 //   less(a, b), greater(a, b), equal(a, b) -> Mask; false where either is NaN
 //   select(mask, a, b) = mask ? a : b       (Floats or Ints)
-//   first(n) -> Mask of the first n lanes   bits(mask) -> uint32_t, bit i is lane i
+//   first(n): Mask of the first n lanes   bits(mask): bit i is lane i   swap_lanes<n>(a)[i] = a[i ^ n], n = 1, 2, 4
 //   reduce_add, reduce_max, reduce_min      lane i with i + 4, then with i + 2, then with i + 1
 //
 // Ints

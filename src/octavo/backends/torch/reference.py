@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from octavo.backends.torch.kv_cache import TorchKvCache
+from octavo.backends.torch.kv_codec import rotate
 from octavo.backends.torch.weights import LinearHandle, Stack
 from octavo.ops.batch import BatchRow, StepBatch
 from octavo.ops.ops import Activation, AttentionSpec
@@ -136,6 +137,8 @@ class TorchOps:
         blocks that one of them fills in this very step.
         """
         q, k, v = (x.reshape(len(x), -1, spec.head_dim) for x in (q, k, v))
+        if self._cache.type.is_rotated:
+            q, k, v = rotate(q), rotate(k), rotate(v)
         rows = self._group_rows[self._cache.group_of(spec.layer)]
         for row in rows:
             tokens = slice(row.first_token, row.first_token + row.num_tokens)
@@ -144,6 +147,8 @@ class TorchOps:
         for row in rows:
             tokens = slice(row.first_token, row.first_token + row.num_tokens)
             outputs[tokens] = self._attend(q[tokens], row, spec)
+        if self._cache.type.is_rotated:
+            outputs = rotate(outputs)
         return outputs.flatten(1)
 
     def _attend(self, q: Tensor, row: BatchRow, spec: AttentionSpec) -> Tensor:
