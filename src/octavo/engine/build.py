@@ -33,7 +33,8 @@ from octavo.executor.inline import InlineExecutor
 from octavo.foundation.clock import Clock
 from octavo.logits_processors.loading import load_classes
 from octavo.sampling_params import SamplingParams
-from octavo.text.tokenizer import Tokenizer, tokenizer_from_folder
+from octavo.text.tokenizer import Tokenizer
+from octavo.text.tokenizer_folder import tokenizer_from_folder
 from octavo.weights.checkpoint import Checkpoint
 from octavo.weights.progress import OnProgress, PullProgress
 from octavo.weights.source import open_checkpoint

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from octavo.config.model_facts import ModelFacts
 from octavo.errors import CorruptFileError, ModelFileError
-from octavo.text.tokenizer import Tokenizer, tokenizer_from_folder
+from octavo.text.tokenizer import Tokenizer
+from octavo.text.tokenizer_folder import tokenizer_from_folder
 from octavo.weights.arrangement import arranged
 from octavo.weights.checkpoint import TensorView
 from octavo.weights.facts_check import known_token_ids
