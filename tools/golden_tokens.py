@@ -69,7 +69,8 @@ def _ranks(path: Path) -> dict[bytes, int]:
 
 def _ranked(ranks: dict[bytes, int], pattern: str) -> Callable[[str], list[int]]:
     encoding = tiktoken.Encoding("own", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
-    return encoding.encode_ordinary
+    encode: Callable[[str], list[int]] = encoding.encode_ordinary
+    return encode
 
 
 def _tekken(path: Path) -> Callable[[str], list[int]]:

@@ -84,7 +84,9 @@ def compare(base: Reading, other: Reading) -> dict[str, float]:
 def divergence(base: Tensor, other: Tensor) -> float:
     """Mean Kullback-Leibler divergence of rows of log-probabilities, in nats."""
     total = 0.0
-    for exact, rounded in zip(base.split(ROWS_AT_ONCE), other.split(ROWS_AT_ONCE), strict=True):
+    for exact, rounded in zip(
+        torch.split(base, ROWS_AT_ONCE), torch.split(other, ROWS_AT_ONCE), strict=True
+    ):
         total += float((exact.exp() * (exact - rounded)).sum(dtype=torch.float64))
     return total / len(base)
 
@@ -151,7 +153,8 @@ class _Reader:
         result = self._runner.run(plan)
         assert not result.errors, result.errors
         logits = torch.frombuffer(bytearray(result.pooled[0]), dtype=torch.float32)
-        for index, part in enumerate(logits.view(-1, self._vocab_size).split(ROWS_AT_ONCE)):
+        rows = logits.view(-1, self._vocab_size)
+        for index, part in enumerate(torch.split(rows, ROWS_AT_ONCE)):
             yield index * ROWS_AT_ONCE, part.log_softmax(dim=1)
 
     def close(self) -> None:

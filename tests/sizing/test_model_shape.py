@@ -26,7 +26,8 @@ def test_parameters_are_those_of_the_model_that_transformers_makes(name: str) ->
     values = configs.PUBLISHED[name]
     kinds = {key: value for key, value in values.items() if key != "quantization_config"}
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**kinds))
+        make: Any = AutoModelForCausalLM.from_config
+        model = make(AutoConfig.for_model(**kinds))
 
     assert shape_of(values).parameters.total == model.num_parameters()
 
