@@ -58,7 +58,8 @@ class NativeWeights:
     ) -> Linear:
         """See `ops.weights.Weights`."""
         handle = self._matrix(tuple(names), tuple(out_features), in_features, bias=bias)
-        return Linear(sum(out_features), in_features, tuple(out_features), handle)
+        order = self._order(self._inventory.columns_of(names))
+        return Linear(sum(out_features), in_features, tuple(out_features), handle, order)
 
     def tied_linear(self, embedding: Embedding) -> Linear:
         """See `ops.weights.Weights`."""
@@ -78,6 +79,14 @@ class NativeWeights:
             self._ids[key] = self.native.add_vector(values)
         return Vector(size, self._ids[key])
 
+    def _order(self, columns: tuple[int, ...]) -> int | None:
+        if not columns:
+            return None
+        key = ("order", columns)
+        if key not in self._ids:
+            self._ids[key] = self.native.add_order(columns)
+        return self._ids[key]
+
     @property
     def num_bytes(self) -> int:
         """Memory of all that was asked for, whether loaded yet or not."""
@@ -85,11 +94,11 @@ class NativeWeights:
 
     @property
     def quantised_matrices(self) -> dict[int, bool]:
-        """Ids of matrices with quantised parts -> whether there are parts of another type too."""
+        """Ids of matrices with parts that take int8 -> whether there are others as well."""
         return {
-            matrix: not types.isdisjoint(FLOAT_TYPES)
+            matrix: not all(type.takes_int8 for type in types)
             for matrix, types in self._part_types.items()
-            if not types.issubset(FLOAT_TYPES)
+            if any(type.takes_int8 for type in types)
         }
 
     def verify(self) -> None:
@@ -103,11 +112,11 @@ class NativeWeights:
         more than the packed weights. Raises CorruptFileError for numbers that are not finite.
         """
         self.native.allocate()
-        total = sum(fill.view.data.nbytes for fill in self._fills)
+        total = sum(fill.view.num_bytes for fill in self._fills)
         done = 0
         for fill in self._fills:
             self._pack(fill, threads)
-            done += fill.view.data.nbytes
+            done += fill.view.num_bytes
             report(done / total)
         for matrix, views in self._biases:
             values = array("f")
@@ -131,6 +140,8 @@ class NativeWeights:
             except ValueError as error:
                 raise CorruptFileError(f"tensor {view.name} cannot be used: {error}") from error
             let_go(view.data)
+        for part in view.parts:
+            let_go(part)
 
     def _matrix(
         self, names: tuple[str, ...], rows: tuple[int, ...], cols: int, *, bias: bool = False
@@ -167,14 +178,13 @@ class NativeWeights:
 
 def _pieces(view: TensorView) -> Iterator[tuple[int, memoryview]]:
     """(first row, rows from there on) of a tensor, whole panels of a few megabytes each."""
-    data = view.rows_in_order()
     if view.interleaved_heads or len(view.shape) != 2:
-        yield 0, data
+        yield 0, view.rows_in_order()
         return
-    num_rows, row_bytes = view.shape[0], view.row_bytes
-    step = max(PIECE_BYTES // row_bytes // PANEL_ROWS, 1) * PANEL_ROWS
+    num_rows = view.shape[0]
+    step = max(PIECE_BYTES // view.row_bytes // PANEL_ROWS, 1) * PANEL_ROWS
     for first in range(0, num_rows, step):
-        yield first, data[first * row_bytes : (first + step) * row_bytes]
+        yield first, view.rows(first, min(first + step, num_rows))
 
 
 def _finite_values(view: TensorView) -> array[float]:
