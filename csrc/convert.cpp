@@ -1,5 +1,6 @@
 #include "convert.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -9,6 +10,8 @@
 
 namespace octavo {
 namespace {
+
+constexpr int64_t kRowsAtOnce = 32;  // their codes stay in the second-level cache
 
 void require(bool condition, const char* what) {
   if (!condition) throw std::invalid_argument(what);
@@ -66,7 +69,7 @@ struct BlockWriter {
     const int32_t group = static_cast<int32_t>(group_of(column));
     PackedInts one = *args.zeros;
     one.cols = 1;
-    one.read_row(row, &group, &value);
+    one.read_rows(row, 1, &group, &value, 1);
     return (value + args.zero_point) & ((1 << one.bits) - 1);
   }
 
@@ -142,19 +145,46 @@ void PackedInts::check() const {
   require(words * (word_bits / 8) <= num_bytes, "the packed numbers are too few");
 }
 
-void PackedInts::read_row(int64_t row, const int32_t* columns, uint8_t* out) const {
-  const int64_t each = word_bits / bits;
+// Neighbours of a word, and words that lie side by side, are read together: rows of many formats are columns of
+// the table as it is stored.
+void PackedInts::read_rows(int64_t first, int64_t count, const int32_t* columns, uint8_t* out,
+                           int64_t out_stride) const {
+  const int64_t each = word_bits / bits, end = first + count;
   const uint32_t mask = (1u << bits) - 1u, half = is_signed ? 1u << (bits - 1) : 0u;
-  const int64_t first = (packs_rows ? row / each : row) * row_stride;
-  const int row_shift = packs_rows ? bits * place(order, row % each) : 0;
   int shifts[16];
   for (int64_t i = 0; i < each; ++i) shifts[i] = bits * place(order, i);
-  for (int64_t i = 0; i < cols; ++i) {
-    const uint64_t col = static_cast<uint64_t>(columns ? columns[i] : i), per_word = static_cast<uint64_t>(each);
-    const uint64_t word = packs_rows ? col : col / per_word;
-    const int shift = packs_rows ? row_shift : shifts[col % per_word];
-    const uint32_t value = word_at(*this, first + static_cast<int64_t>(word) * col_stride) >> shift;
-    out[i] = static_cast<uint8_t>((value + half) & mask);
+  const auto number = [&](uint32_t word, int64_t slot) {
+    return static_cast<uint8_t>(((word >> shifts[slot]) + half) & mask);
+  };
+  if (packs_rows) {
+    const int64_t first_word = first / each * row_stride, first_slot = first % each;
+    for (int64_t i = 0; i < cols; ++i) {
+      int64_t index = first_word + (columns ? columns[i] : i) * col_stride, slot = first_slot;
+      uint32_t word = word_at(*this, index);
+      for (int64_t row = 0; row < count; ++row) {
+        if (slot == each) {
+          slot = 0;
+          word = word_at(*this, index += row_stride);
+        }
+        out[row * out_stride + i] = number(word, slot++);
+      }
+    }
+  } else if (columns) {
+    for (int64_t i = 0; i < cols; ++i) {
+      const int64_t column = columns[i] / each * col_stride, slot = columns[i] % each;
+      for (int64_t row = first; row < end; ++row) {
+        out[(row - first) * out_stride + i] = number(word_at(*this, row * row_stride + column), slot);
+      }
+    }
+  } else {
+    for (int64_t i = 0; i < cols; i += each) {
+      const int64_t stop = std::min(each, cols - i);
+      for (int64_t row = first; row < end; ++row) {
+        const uint32_t word = word_at(*this, row * row_stride + i / each * col_stride);
+        uint8_t* at = out + (row - first) * out_stride + i;
+        for (int64_t slot = 0; slot < stop; ++slot) at[slot] = number(word, slot);
+      }
+    }
   }
 }
 
@@ -187,13 +217,18 @@ std::vector<uint8_t> convert_rows(const ConvertArgs& args) {
   const PanelLayout layout = panel_layout(args.to);
   const int64_t row_bytes = file_row_bytes(args.to, args.cols);
   std::vector<uint8_t> result(static_cast<size_t>((args.row_end - args.row_begin) * row_bytes));
-  std::vector<uint8_t> codes(static_cast<size_t>(args.cols));
+  const int64_t stride = args.cols + 64;  // or rows of 4096 would all fall into one set of the cache
+  std::vector<uint8_t> codes(static_cast<size_t>(kRowsAtOnce * stride));
   uint8_t* out = result.data();
-  for (int64_t row = args.row_begin; row < args.row_end; ++row) {
-    args.codes->read_row(row, args.columns, codes.data());
-    const BlockWriter writer{args, row};
-    for (int64_t column = 0; column < args.cols; column += layout.block, out += layout.file_block) {
-      writer.write(codes.data() + column, column, layout.block, out);
+  for (int64_t first = args.row_begin; first < args.row_end; first += kRowsAtOnce) {
+    const int64_t count = std::min(kRowsAtOnce, args.row_end - first);
+    args.codes->read_rows(first, count, args.columns, codes.data(), stride);
+    for (int64_t i = 0; i < count; ++i) {
+      const BlockWriter writer{args, first + i};
+      const uint8_t* row = codes.data() + i * stride;
+      for (int64_t column = 0; column < args.cols; column += layout.block, out += layout.file_block) {
+        writer.write(row + column, column, layout.block, out);
+      }
     }
   }
   return result;

@@ -33,8 +33,8 @@ struct PackedInts {
 
   // Throws std::invalid_argument when a number lies outside of the data.
   void check() const;
-  // Numbers of the columns [0, cols) of a row, in the order given; null = as they are.
-  void read_row(int64_t row, const int32_t* columns, uint8_t* out) const;
+  // Numbers of rows [first, first + count) and columns [0, cols), in the order given; null = as they are.
+  void read_rows(int64_t first, int64_t count, const int32_t* columns, uint8_t* out, int64_t out_stride) const;
 };
 
 // Floats, E4M3 (FP8) or powers of two (E8M0) that groups of numbers are multiplied with.

@@ -12,6 +12,7 @@ from gguf import GGMLQuantizationType
 from transformers import PreTrainedModel
 
 from octavo import _native
+from octavo.backends.native import weights
 from octavo.weights.checkpoint import TensorView
 from octavo.weights.gguf_checkpoint import open_gguf
 from octavo.weights.gguf_reader import KNOWN_TYPES
@@ -129,6 +130,18 @@ def test_floats_are_quantised_while_they_are_loaded(
     assert least < error < most
 
 
+def test_rows_that_are_made_in_many_pieces_are_the_same_rows(
+    quantised: Quantised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large matrices are, by several threads; the order of pieces is that of the rows."""
+    model = quantised("gptq-4-act-order")
+    whole = logprobs(model, "native")
+
+    monkeypatch.setattr(weights, "MADE_BYTES", 1)
+
+    assert torch.equal(whole, logprobs(model, "native"))
+
+
 def test_memory_is_near_the_bits_of_the_checkpoint(quantised: Quantised) -> None:
     """4 bits and their scales, not a float for each weight."""
     assert bits_per_weight(quantised("awq-128")) < 4.5
@@ -163,9 +176,9 @@ def bits_per_weight(model: TinyModel) -> float:
     """In memory, of quantised matrices, if their rows had 4096 columns."""
     num_bits = elements = 0
     for view in quantised_views(model):
-        weights = _native.Weights()
-        weights.add_matrix(4096, [(view.type, 8)])
-        num_bits += weights.num_bytes * view.shape[0] * view.shape[1] / 4096
+        one = _native.Weights()
+        one.add_matrix(4096, [(view.type, 8)])
+        num_bits += one.num_bytes * view.shape[0] * view.shape[1] / 4096
         elements += view.shape[0] * view.shape[1]
     return num_bits / elements
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from octavo import _native
@@ -21,6 +23,7 @@ from octavo.weights.mapped_file import let_go
 
 PANEL_ROWS = 8
 PIECE_BYTES = 8 << 20  # of a tensor that are packed at a time
+MADE_BYTES = 1 << 20  # the same where rows are made first, by one thread for each piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +117,23 @@ class NativeWeights:
         self.native.allocate()
         total = sum(fill.view.num_bytes for fill in self._fills)
         done = 0
-        for fill in self._fills:
-            self._pack(fill, threads)
-            done += fill.view.num_bytes
-            report(done / total)
+        with ThreadPoolExecutor(threads.num_threads, "octavo-rows") as makers:
+            for fill in self._fills:
+                self._pack(fill, threads, makers)
+                done += fill.view.num_bytes
+                report(done / total)
         for matrix, views in self._biases:
             values = array("f")
             for view in views:
                 values.extend(_finite_values(view))
             self.native.set_bias(matrix, values)
 
-    def _pack(self, fill: _Fill, threads: _native.ThreadPool) -> None:
+    def _pack(self, fill: _Fill, threads: _native.ThreadPool, makers: ThreadPoolExecutor) -> None:
         view = fill.view
-        for first_row, rows in _pieces(view):
+        pieces = _pieces(view)
+        if view.source is not None:
+            pieces = _made_pieces(view, makers, threads.num_threads)
+        for first_row, rows in pieces:
             try:
                 self.native.fill(
                     threads,
@@ -178,13 +185,33 @@ class NativeWeights:
 
 def _pieces(view: TensorView) -> Iterator[tuple[int, memoryview]]:
     """(first row, rows from there on) of a tensor, whole panels of a few megabytes each."""
-    if view.interleaved_heads or len(view.shape) != 2:
-        yield 0, view.rows_in_order()
-        return
+    for first, end in _ranges(view, PIECE_BYTES):
+        yield first, view.rows(first, end)
+
+
+def _made_pieces(
+    view: TensorView, makers: ThreadPoolExecutor, ahead: int
+) -> Iterator[tuple[int, memoryview]]:
+    """The same, made side by side, at most `ahead` of them before they are asked for."""
+    pieces: deque[tuple[int, Future[memoryview]]] = deque()
+    for first, end in _ranges(view, MADE_BYTES):
+        pieces.append((first, makers.submit(view.rows, first, end)))
+        if len(pieces) > ahead:
+            done, rows = pieces.popleft()
+            yield done, rows.result()
+    for done, rows in pieces:
+        yield done, rows.result()
+
+
+def _ranges(view: TensorView, num_bytes: int) -> Iterator[tuple[int, int]]:
+    """First rows and ends of pieces that are packed on their own."""
     num_rows = view.shape[0]
-    step = max(PIECE_BYTES // view.row_bytes // PANEL_ROWS, 1) * PANEL_ROWS
+    if view.interleaved_heads or len(view.shape) != 2:
+        yield 0, num_rows
+        return
+    step = max(num_bytes // view.row_bytes // PANEL_ROWS, 1) * PANEL_ROWS
     for first in range(0, num_rows, step):
-        yield first, view.rows(first, min(first + step, num_rows))
+        yield first, min(first + step, num_rows)
 
 
 def _finite_values(view: TensorView) -> array[float]:
