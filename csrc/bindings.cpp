@@ -1,4 +1,5 @@
-// The Python module octavo._native. Only this file and those that it names (text_bindings.cpp) see Python.
+// The Python module octavo._native. Only this file and those that it names (text_bindings.cpp,
+// convert_bindings.cpp) see Python.
 //
 // Converts and checks what comes from Python; everything that takes time runs without the GIL. The
 // signatures are in src/octavo/_native.pyi. std::invalid_argument becomes ValueError,
@@ -19,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "convert_bindings.hpp"
 #include "dispatch.hpp"
 #include "forward.hpp"
 #include "hand_batch.hpp"
@@ -192,6 +194,7 @@ void bind_weights(nb::module_& module) {
             return weights.add_vector(copy_floats(values));
           },
           "values"_a)
+      .def("add_order", &Weights::add_order, "columns"_a)
       .def_prop_ro("num_bytes", &Weights::num_bytes);
 }
 
@@ -295,6 +298,7 @@ void bind_program(nb::module_& module) {
       .def("add", &Program::add, "rows"_a, "barrier"_a, "a"_a, "b"_a, "out"_a)
       .def("scale", &Program::scale, "rows"_a, "barrier"_a, "factor"_a, "x"_a, "out"_a)
       .def("soft_cap", &Program::soft_cap, "rows"_a, "barrier"_a, "cap"_a, "x"_a, "out"_a)
+      .def("reorder", &Program::reorder, "rows"_a, "barrier"_a, "order"_a, "x"_a, "out"_a)
       .def("wanted_rows", &Program::wanted_rows, "rows"_a, "barrier"_a, "x"_a, "out"_a)
       .def("set_logits", &Program::set_logits, "logits"_a);
 }
@@ -485,4 +489,5 @@ NB_MODULE(_native, module) {
   octavo::bind_row_sampler(module);
   octavo::bind_session(module);
   octavo::bind_text(module);
+  octavo::bind_conversions(module);
 }

@@ -191,7 +191,7 @@ void Forward::execute(const LinearOp& op, const Context& context) {
     args.panel_begin = begin;
     args.panel_end = end;
     args.scratch = scratch_.floats() + scratch_floats_ * context.thread;
-    if (op.x_int8 && is_quantised(part.type)) kernels_.linear_int8(args);
+    if (op.x_int8 && takes_int8(part.type)) kernels_.linear_int8(args);
     else kernels_.linear(args);
   }
 }
@@ -331,6 +331,15 @@ void Forward::execute(const SoftCapOp& op, const Context& context) {
   args.out_stride = op.out.stride;
   args.factor = op.cap;
   kernels_.soft_cap(args);
+}
+
+void Forward::execute(const ReorderOp& op, const Context& context) {
+  const Share rows = own_rows(context);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const float* x = at(op.x) + row * op.x.stride;
+    float* out = at(op.out) + row * op.out.stride;
+    for (const int32_t column : *op.order) *out++ = x[column];
+  }
 }
 
 void Forward::execute(const WantedRowsOp& op, const Context& context) {

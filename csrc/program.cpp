@@ -96,7 +96,7 @@ void Program::linear(Rows rows, bool barrier, int32_t matrix_id, std::optional<V
             "linear: matrix and int8 input differ");
   }
   for (const MatrixPart& part : matrix.parts) {
-    require(x || (x_int8 && is_quantised(part.type)), "linear: an input is missing");
+    require(x || (x_int8 && takes_int8(part.type)), "linear: an input is missing");
   }
   append(rows, barrier, LinearOp{&matrix, x, x_int8, out});
 }
@@ -185,6 +185,13 @@ void Program::soft_cap(Rows rows, bool barrier, float cap, View x, View out) {
   elementwise(x, out, rows);
   require(cap > 0.0f, "soft_cap: the cap must be positive");
   append(rows, barrier, SoftCapOp{cap, x, out});
+}
+
+void Program::reorder(Rows rows, bool barrier, int32_t order_id, View x, View out) {
+  const std::vector<int32_t>& order = weights_->order(order_id);
+  elementwise(x, out, rows);
+  require(static_cast<int64_t>(order.size()) == x.width, "reorder: order and views differ");
+  append(rows, barrier, ReorderOp{&order, x, out});
 }
 
 void Program::wanted_rows(Rows rows, bool barrier, View x, View out) {

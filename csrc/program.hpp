@@ -43,6 +43,12 @@ struct QuantiseOp {
   View x, out;
 };
 
+// Columns in another order: out[i] = x[order[i]].
+struct ReorderOp {
+  const std::vector<int32_t>* order;
+  View x, out;
+};
+
 // Parts of the matrix in a quantised type multiply x_int8 where there is one, all others x.
 struct LinearOp {
   const Matrix* matrix;
@@ -113,7 +119,7 @@ struct WantedRowsOp {  // from rows of tokens to wanted rows, which may be means
 
 using OpBody = std::variant<EmbedOp, QuantiseOp, LinearOp, NormOp, RopeTableOp, RotaryOp, AttentionOp,
                             GatedOp, ActivationOp, AddOp, ScaleOp, SoftCapOp, WantedRowsOp,
-                            LayerNormOp>;
+                            LayerNormOp, ReorderOp>;
 
 struct Op {
   OpBody body;
@@ -149,6 +155,7 @@ class Program {
   void add(Rows rows, bool barrier, View a, View b, View out);
   void scale(Rows rows, bool barrier, float factor, View x, View out);
   void soft_cap(Rows rows, bool barrier, float cap, View x, View out);
+  void reorder(Rows rows, bool barrier, int32_t order, View x, View out);
   void wanted_rows(Rows rows, bool barrier, View x, View out);
 
   // Where the logits of the wanted rows lie after the last operation.

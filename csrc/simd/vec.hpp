@@ -50,7 +50,10 @@
 //   kPanels = kLanes / 8
 //   load_panels(p, stride) 32 bytes -> Ints       load_panels_f32(p, stride) 8 f32 -> Floats
 //   load_panels_f16(p, stride) 8 f16 -> Floats    load_panels_i8, load_panels_u8(p, stride) 8 bytes -> Ints
+//   load_panels_e4m3(p, stride) 8 bytes E4M3 -> Floats, divided by 256
 //   byte<i>(a): byte i of each lane, 0..255       byte_at_top<i>(a): byte i of each lane << 24
+//   look_up_bytes(const int8_t (&)[16], a): entry [b] for each byte b of a, all in 0..15
+//   look_up_floats(const float (&)[16], a): entry [n] for each lane n of a, all in 0..15
 //
 // Rules for kernels. Each policy's translation unit is compiled with other flags (-mavx2, -mavx512f, ...),
 // and the linker keeps just one copy of an inline function that several units define. If that copy was

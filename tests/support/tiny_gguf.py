@@ -20,7 +20,8 @@ from gguf import GGMLQuantizationType as GgmlType
 from transformers import PreTrainedModel
 
 from octavo.weights.checkpoint import WeightType
-from tests.support.random_weights import random_rows
+from octavo.weights.gguf_repack import REPACKED
+from tests.support.random_weights import random_repacked_rows, random_rows
 from tests.support.tiny_encoders import pair_library
 from tests.support.tiny_models import BOS, EOS, VOCAB_SIZE
 from tests.support.tiny_tokenizer import tiny_library
@@ -99,9 +100,11 @@ def quantise(oracle: PreTrainedModel, choose: ChooseType) -> dict[str, StoredTen
             continue
         values = parameter.numpy()
         type = GgmlType.F32 if values.ndim == 1 else choose(name)
-        if type.name.endswith("_K"):  # no Python package can quantise to these
-            num_rows, num_cols = values.shape
-            rows = random_rows(WeightType(int(type)), num_rows, num_cols, seed=len(stored))
+        if int(type) in REPACKED:
+            rows = random_repacked_rows(int(type), *values.shape, seed=len(stored))
+        elif type.name.endswith("_K") or type.name.startswith("IQ"):
+            # No Python package can quantise to these.
+            rows = random_rows(WeightType(int(type)), *values.shape, seed=len(stored))
         else:
             rows = gguf.quants.quantize(values, type)
         stored[name] = StoredTensor(type, rows, values.shape)

@@ -309,7 +309,8 @@ CASES: dict[str, TinyCase] = {
     "stablelm_parallel": TinyCase("stablelm", {"use_parallel_residual": True}),
     "starcoder2": TinyCase("starcoder2", {"sliding_window": 9}, torch.bfloat16),
     "starcoder2_full": TinyCase("starcoder2", {"use_bias": False}, torch.bfloat16),
-    # Widths that a super-block of 256 elements divides.
+    # Widths that blocks of 128 elements divide, and those of 256.
+    "llama_128": TinyCase("llama", {"hidden_size": 128, "intermediate_size": 256}),
     "llama_wide": TinyCase("llama", {"hidden_size": 256, "intermediate_size": 256}),
     "gemma3_wide": TinyCase(
         "gemma3",

@@ -37,6 +37,7 @@ from octavo.text.tokenizer import Tokenizer
 from octavo.text.tokenizer_folder import tokenizer_from_folder
 from octavo.weights.checkpoint import Checkpoint
 from octavo.weights.progress import OnProgress, PullProgress
+from octavo.weights.quant.online import with_quantisation
 from octavo.weights.source import open_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -105,6 +106,7 @@ def build_engine(config: EngineConfig, clock: Clock, report: ReportProgress) -> 
         on_progress=_download_reporter(report),
         overrides=json_option("hf_overrides", model.hf_overrides),
     )
+    checkpoint = with_quantisation(checkpoint, model.quantization)
     checkpoint = with_kind(checkpoint, model)
     config = with_processors(config_for(config, checkpoint.facts), checkpoint.facts)
     with ThreadPoolExecutor(1, thread_name_prefix="octavo-tokenizer") as helper:

@@ -111,7 +111,7 @@ def _transposed(view: TensorView) -> TensorView:
 def _part(view: TensorView, name: str, rows: Sequence[int]) -> TensorView:
     """Some rows of a view. Neighbours are a slice of its bytes."""
     shape = (len(rows), *view.shape[1:])
-    if isinstance(rows, range) and view.row_order is None:
+    if isinstance(rows, range) and view.row_order is None and view.source is None:
         data = view.data[rows.start * view.row_bytes : rows.stop * view.row_bytes]
         return replace(view, name=name, shape=shape, data=data)
     if view.row_order is not None:

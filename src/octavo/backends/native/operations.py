@@ -159,6 +159,13 @@ class SoftCap:
 
 
 @dataclass(frozen=True, slots=True)
+class Reorder:
+    """The columns of (x) in another order."""
+
+    order: int  # id in _native.Weights
+
+
+@dataclass(frozen=True, slots=True)
 class TakeWanted:
     """The wanted rows of (x), whose rows are tokens."""
 
@@ -185,6 +192,7 @@ Kind = (
     | Add
     | Scale
     | SoftCap
+    | Reorder
     | TakeWanted
     | TakeMeans
 )
@@ -207,6 +215,7 @@ ROW_ALONE = (
     Add,
     Scale,
     SoftCap,
+    Reorder,
 )
 
 

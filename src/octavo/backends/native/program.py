@@ -21,6 +21,7 @@ from octavo.backends.native.operations import (
     Product,
     ProductInt8,
     Quantise,
+    Reorder,
     Rotate,
     Scale,
     SoftCap,
@@ -68,7 +69,7 @@ class _Appender:
         match kind:
             case Embed() | EmbedPositions() | EmbedSegments() | Angles():
                 self._append_source(kind, output)
-            case Product() | Quantise() | ProductInt8():
+            case Product() | Quantise() | ProductInt8() | Reorder():
                 self._append_product(kind, inputs, output)
             case Norm(vector, eps):
                 program.norm(rows, barrier, vector, eps, inputs[0], output)
@@ -110,7 +111,7 @@ class _Appender:
                 program.rope_table(rows, barrier, table.inv_freq, factor, output)
 
     def _append_product(
-        self, kind: Product | Quantise | ProductInt8, inputs: list[View], output: View
+        self, kind: Product | Quantise | ProductInt8 | Reorder, inputs: list[View], output: View
     ) -> None:
         program, rows, barrier = self._program, self._rows, self._barrier
         match kind:
@@ -118,6 +119,8 @@ class _Appender:
                 program.linear(rows, barrier, matrix, inputs[0], None, output)
             case Quantise():
                 program.quantise(rows, barrier, inputs[0], output)
+            case Reorder(order):
+                program.reorder(rows, barrier, order, inputs[0], output)
             case ProductInt8(matrix):
                 x = inputs[1] if len(inputs) > 1 else None
                 program.linear(rows, barrier, matrix, x, inputs[0], output)

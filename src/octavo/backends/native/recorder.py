@@ -24,6 +24,7 @@ from octavo.backends.native.operations import (
     Operation,
     Product,
     Recording,
+    Reorder,
     Rotate,
     Scale,
     SoftCap,
@@ -82,6 +83,9 @@ class Recorder:
     def linear(self, x: Buffer, weight: Linear) -> Buffer:
         """See `ops.ops.Ops`."""
         assert x.width == weight.in_features, (x.width, weight)
+        if weight.order is not None:
+            assert isinstance(weight.order, int), weight
+            x = self._alike(Reorder(weight.order), x)
         return self._append(Product(_id(weight)), (x,), x.value.rows, weight.out_features)
 
     def split(self, x: Buffer, widths: tuple[int, ...]) -> tuple[Buffer, ...]:

@@ -80,6 +80,8 @@ class TorchOps:
 
     def _product(self, x: Tensor, weight: Linear, handle: LinearHandle) -> Tensor:
         matrix = self._tensor(handle.matrix)
+        if weight.order is not None:
+            x = x[:, torch.tensor(weight.order, device=x.device)]
         if not any(handle.int8_parts):
             return x @ matrix.T
         rounded = round_to_int8(x)
