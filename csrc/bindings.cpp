@@ -1,4 +1,5 @@
-// The Python module octavo._native. Only this file and those that it names (program_bindings.cpp, text_bindings.cpp) see Python.
+// The Python module octavo._native. Only this file and those that it names (program_bindings.cpp,
+// convert_bindings.cpp, text_bindings.cpp) see Python.
 //
 // Converts and checks what comes from Python; everything that takes time runs without the GIL. The
 // signatures are in src/octavo/_native.pyi. std::invalid_argument becomes ValueError,
@@ -19,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "convert_bindings.hpp"
 #include "dispatch.hpp"
 #include "forward.hpp"
 #include "hand_batch.hpp"
@@ -192,6 +194,7 @@ void bind_weights(nb::module_& module) {
             return weights.add_vector(copy_floats(values));
           },
           "values"_a)
+      .def("add_order", &Weights::add_order, "columns"_a)
       .def_prop_ro("num_bytes", &Weights::num_bytes);
 }
 
@@ -433,4 +436,5 @@ NB_MODULE(_native, module) {
   octavo::bind_row_sampler(module);
   octavo::bind_session(module);
   octavo::bind_text(module);
+  octavo::bind_conversions(module);
 }

@@ -329,6 +329,15 @@ void Forward::execute(const SoftCapOp& op, const Context& context) {
   kernels_.soft_cap(args);
 }
 
+void Forward::execute(const ReorderOp& op, const Context& context) {
+  const Share rows = own_rows(context);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const float* x = at(op.x) + row * op.x.stride;
+    float* out = at(op.out) + row * op.out.stride;
+    for (const int32_t column : *op.order) *out++ = x[column];
+  }
+}
+
 void Forward::execute(const WantedRowsOp& op, const Context& context) {
   const Share rows = own_rows(context);
   for (int64_t row = rows.begin; row < rows.end; ++row) {

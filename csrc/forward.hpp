@@ -77,6 +77,7 @@ class Forward {
   void execute(const AddOp& op, const Context& context);
   void execute(const ScaleOp& op, const Context& context);
   void execute(const SoftCapOp& op, const Context& context);
+  void execute(const ReorderOp& op, const Context& context);
   void execute(const WantedRowsOp& op, const Context& context);
   void execute(const LayerNormOp& op, const Context& context);
   void execute(const RouteOp& op, const Context& context);

@@ -47,6 +47,13 @@ struct RowWriter {
   void word(int64_t offset, uint32_t value) {
     std::memcpy(at + offset + 4 * row, &value, sizeof value);
   }
+  void float_scale(int64_t offset, uint32_t value) {
+    if ((value & kF32Infinity) == kF32Infinity) *is_finite = false;
+    word(offset, value);
+  }
+  void words(int64_t offset, const uint8_t* bytes, int count) {
+    for (int i = 0; i < count; ++i) word(offset + 32 * i, read_word(bytes + 4 * i));
+  }
 };
 
 // ---- float types ----
@@ -99,7 +106,7 @@ void pack_float_row(const uint8_t* source, RowWriter panel, int64_t cols) {
 // ---- blocks of 32 columns ----
 
 void pack_nibbles(const uint8_t* nibbles, RowWriter group, int64_t offset) {
-  for (int j = 0; j < 4; ++j) group.word(offset + 32 * j, read_word(nibbles + 4 * j));
+  group.words(offset, nibbles, 4);
 }
 
 // Bit 4k + i of `bits` moves to bit 8i + k.
@@ -124,15 +131,55 @@ void pack_block(const uint8_t* block, RowWriter group) {
   for (int64_t i = 0; i < numbers; ++i) group.scale(16 * i, read_half(block + 2 * i));
   const uint8_t* rest = block + 2 * numbers;
   int64_t offset = 16 * numbers;
-  if constexpr (type == WeightType::Q8_0) {
-    for (int k = 0; k < 8; ++k) group.word(offset + 32 * k, read_word(rest + 4 * k));
-    return;
-  }
+  if constexpr (type == WeightType::Q8_0) return group.words(offset, rest, 8);
   if constexpr (has_fifth_bits) {
     group.word(offset + kNibbleBytes, spread_fifth_bits(read_word(rest)));
     rest += 4;
   }
   pack_nibbles(rest, group, offset);
+}
+
+// Block: an exponent (E8M0, 255 is no number), 16 bytes of nibbles.
+void pack_mxfp4(const uint8_t* block, RowWriter group) {
+  if (block[0] == 255) *group.is_finite = false;
+  group.byte(0, block[0]);
+  pack_nibbles(block + 1, group, 8);
+}
+
+// ---- our own blocks of 32 or 128 columns ----
+
+template <WeightType type>
+void pack_own(const uint8_t* block, RowWriter panel) {
+  constexpr PanelLayout layout = panel_layout(type);
+  constexpr int num_groups = static_cast<int>(layout.block / kGroup);
+  constexpr int64_t numbers = layout.file_block - num_groups * (layout.panel_group / 8);
+  panel.float_scale(0, read_word(block));
+  if constexpr (type == WeightType::FP4_16) panel.float_scale(32, read_word(block + 4));
+  else if constexpr (numbers == 8) panel.byte(32, block[4]);
+  const uint8_t* rest = block + numbers;
+  for (int g = 0; g < num_groups; ++g, rest += layout.panel_group / 8) {
+    RowWriter group{panel.at + layout.panel_header + g * layout.panel_group, panel.row, panel.is_finite};
+    if constexpr (is_fp8(type)) {
+      for (int col = 0; col < kGroup; ++col) {
+        if ((rest[col] & 0x7f) == 0x7f) *panel.is_finite = false;
+        group.byte(8 * col, rest[col]);
+      }
+    } else {
+      group.words(0, rest, static_cast<int>(layout.panel_group / 32));
+    }
+  }
+}
+
+// Block: fp32 d, 16 int8 scales, 256 int8.
+void pack_int8_k(const uint8_t* block, RowWriter panel) {
+  constexpr PanelLayout layout = panel_layout(WeightType::INT8_K);
+  panel.float_scale(0, read_word(block));
+  for (int g = 0; g < kGroupsInSuperBlock; ++g) {
+    RowWriter group{panel.at + layout.panel_header + g * layout.panel_group, panel.row, panel.is_finite};
+    group.byte(0, block[4 + 2 * g]);
+    group.byte(8, block[5 + 2 * g]);
+    group.words(16, block + 20 + 32 * g, 8);
+  }
 }
 
 // ---- super-blocks of 256 columns ----
@@ -158,6 +205,13 @@ void unpack_scale(const uint8_t* scales, int group, uint8_t* scale, uint8_t* min
   *minimum = static_cast<uint8_t>((scales[group + 4] >> 4) | ((scales[group] >> 6) << 4));
 }
 
+// Bit `group` of 32 bytes, one for each column, in the order of packing.hpp.
+uint32_t bits_of_group(const uint8_t* bytes, int group) {
+  uint32_t bits = 0;
+  for (int k = 0; k < 8; ++k) bits |= ((read_word(bytes + 4 * k) >> group) & 0x01010101u) << k;
+  return bits;
+}
+
 // Block: fp16 d, fp16 dmin, 12 bytes of scales, (Q5_K: 32 bytes, bit g of byte c is the fifth bit of column
 // c of group g,) 128 bytes of nibbles.
 template <WeightType type>
@@ -178,13 +232,71 @@ void pack_k45(const uint8_t* block, RowWriter panel) {
     group.byte(0, scale);
     group.byte(8, minimum);
     pack_split_nibbles(nibbles + 32 * (g / 2), 4 * (g % 2), group, 16);
-    if constexpr (has_fifth_bits) {
-      uint32_t bits = 0;
-      for (int k = 0; k < 8; ++k) {
-        bits |= ((read_word(fifth_bits + 4 * k) >> g) & 0x01010101u) << k;
-      }
-      group.word(16 + kNibbleBytes, bits);
+    if constexpr (has_fifth_bits) group.word(16 + kNibbleBytes, bits_of_group(fifth_bits, g));
+  }
+}
+
+// The two bits from `shift` on of 32 bytes, one for each column of a group.
+void pack_bit_pairs(const uint8_t* bytes, int shift, RowWriter group, int64_t offset) {
+  for (int vector = 0; vector < 2; ++vector) {
+    uint32_t bits = 0;
+    for (int k = 0; k < 4; ++k) {  // of column 16h + 4j + i: h = k / 2, j = 2 * vector + k % 2
+      const uint8_t* word = bytes + 16 * (k / 2) + 8 * vector + 4 * (k % 2);
+      bits |= ((read_word(word) >> shift) & 0x03030303u) << (2 * k);
     }
+    group.word(offset + 32 * vector, bits);
+  }
+}
+
+// Block: 16 bytes with a scale in the low and a minimum in the high half, 64 bytes of bit pairs, fp16 d, fp16
+// dmin. Each half of the block has four groups; group t of it is at bit 2t.
+void pack_q2_k(const uint8_t* block, RowWriter panel) {
+  constexpr PanelLayout layout = panel_layout(WeightType::Q2_K);
+  panel.scale(0, read_half(block + 80));
+  panel.scale(16, read_half(block + 82));
+  for (int g = 0; g < kGroupsInSuperBlock; ++g) {
+    RowWriter group{panel.at + layout.panel_header + g * layout.panel_group, panel.row, panel.is_finite};
+    for (int half = 0; half < 2; ++half) {
+      group.byte(8 * half, block[2 * g + half] & 15);
+      group.byte(16 + 8 * half, block[2 * g + half] >> 4);
+    }
+    pack_bit_pairs(block + 16 + 32 * (g / 4), 2 * (g % 4), group, 32);
+  }
+}
+
+// The sixteen 6-bit scales of Q3_K: the low halves of eight bytes, then the high ones; two upper bits each in
+// the last four bytes.
+uint8_t q3_k_scale(const uint8_t* scales, int index) {
+  const int low = index < 8 ? scales[index] & 15 : scales[index - 8] >> 4;
+  const int high = (scales[8 + index % 4] >> (2 * (index / 4))) & 3;
+  return static_cast<uint8_t>((low | (high << 4)) - 32);
+}
+
+// Block: 32 bytes of third bits as the fifth ones of Q5_K, 64 bytes of bit pairs as Q2_K, 12 bytes of scales,
+// fp16 d.
+void pack_q3_k(const uint8_t* block, RowWriter panel) {
+  constexpr PanelLayout layout = panel_layout(WeightType::Q3_K);
+  panel.scale(0, read_half(block + 108));
+  for (int g = 0; g < kGroupsInSuperBlock; ++g) {
+    RowWriter group{panel.at + layout.panel_header + g * layout.panel_group, panel.row, panel.is_finite};
+    group.byte(0, q3_k_scale(block + 96, 2 * g));
+    group.byte(8, q3_k_scale(block + 96, 2 * g + 1));
+    pack_bit_pairs(block + 32 + 32 * (g / 4), 2 * (g % 4), group, 16);
+    group.word(16 + 64, bits_of_group(block, g));
+  }
+}
+
+// Block: fp16 d, 16 bits of upper scale bits, four bytes of lower ones, 16 bytes of nibbles for each group.
+void pack_iq4_xs(const uint8_t* block, RowWriter panel) {
+  constexpr PanelLayout layout = panel_layout(WeightType::IQ4_XS);
+  panel.scale(0, read_half(block));
+  const int upper_bits = read_half(block + 2);
+  for (int g = 0; g < kGroupsInSuperBlock; ++g) {
+    RowWriter group{panel.at + layout.panel_header + g * layout.panel_group, panel.row, panel.is_finite};
+    const int low = (block[4 + g / 2] >> (4 * (g % 2))) & 15;
+    const int high = (upper_bits >> (2 * g)) & 3;
+    group.byte(0, static_cast<uint8_t>((low | (high << 4)) - 32));
+    pack_nibbles(block + 8 + 16 * g, group, 8);
   }
 }
 
@@ -204,14 +316,7 @@ void pack_q6_k(const uint8_t* block, RowWriter panel) {
     group.byte(0, scales[2 * g]);
     group.byte(8, scales[2 * g + 1]);
     pack_split_nibbles(nibbles, 4 * (t / 2), group, 16);
-    for (int vector = 0; vector < 2; ++vector) {
-      uint32_t bits = 0;
-      for (int k = 0; k < 4; ++k) {  // of column 16h + 4j + i: h = k / 2, j = 2 * vector + k % 2
-        const uint8_t* word = upper_bits + 16 * (k / 2) + 8 * vector + 4 * (k % 2);
-        bits |= ((read_word(word) >> (2 * t)) & 0x03030303u) << (2 * k);
-      }
-      group.word(16 + kNibbleBytes + 32 * vector, bits);
-    }
+    pack_bit_pairs(upper_bits, 2 * t, group, 16 + kNibbleBytes);
   }
 }
 
@@ -220,12 +325,18 @@ void pack_quantised_row(const uint8_t* source, RowWriter panel, int64_t cols) {
   constexpr PanelLayout layout = panel_layout(type);
   constexpr int64_t panel_block = layout.panel_header + layout.block / kGroup * layout.panel_group;
   for (int64_t block = 0; block < cols / layout.block; ++block) {
-    if constexpr (type == WeightType::Q6_K) {
-      pack_q6_k(source, panel);
-    } else if constexpr (layout.block == 256) {
-      pack_k45<type>(source, panel);
-    } else {
-      pack_block<type>(source, panel);
+    switch (type) {
+      case WeightType::Q2_K: pack_q2_k(source, panel); break;
+      case WeightType::Q3_K: pack_q3_k(source, panel); break;
+      case WeightType::Q4_K:
+      case WeightType::Q5_K: pack_k45<type>(source, panel); break;
+      case WeightType::Q6_K: pack_q6_k(source, panel); break;
+      case WeightType::IQ4_XS: pack_iq4_xs(source, panel); break;
+      case WeightType::MXFP4: pack_mxfp4(source, panel); break;
+      case WeightType::INT8_K: pack_int8_k(source, panel); break;
+      default:
+        if constexpr (type >= WeightType::INT4_32) pack_own<type>(source, panel);
+        else pack_block<type>(source, panel);
     }
     source += layout.file_block;
     panel.at += panel_block;
@@ -258,6 +369,20 @@ PackRow pack_row(WeightType from, WeightType to) {
     case WeightType::Q4_K: return pack_quantised_row<WeightType::Q4_K>;
     case WeightType::Q5_K: return pack_quantised_row<WeightType::Q5_K>;
     case WeightType::Q6_K: return pack_quantised_row<WeightType::Q6_K>;
+    case WeightType::Q2_K: return pack_quantised_row<WeightType::Q2_K>;
+    case WeightType::Q3_K: return pack_quantised_row<WeightType::Q3_K>;
+    case WeightType::IQ4_NL: return pack_quantised_row<WeightType::IQ4_NL>;
+    case WeightType::IQ4_XS: return pack_quantised_row<WeightType::IQ4_XS>;
+    case WeightType::MXFP4: return pack_quantised_row<WeightType::MXFP4>;
+    case WeightType::INT4_32: return pack_quantised_row<WeightType::INT4_32>;
+    case WeightType::INT4_128: return pack_quantised_row<WeightType::INT4_128>;
+    case WeightType::INT8_32: return pack_quantised_row<WeightType::INT8_32>;
+    case WeightType::INT8_128: return pack_quantised_row<WeightType::INT8_128>;
+    case WeightType::FP8_32: return pack_quantised_row<WeightType::FP8_32>;
+    case WeightType::FP8_128: return pack_quantised_row<WeightType::FP8_128>;
+    case WeightType::INT8_K: return pack_quantised_row<WeightType::INT8_K>;
+    case WeightType::FP4_16: return pack_quantised_row<WeightType::FP4_16>;
+    case WeightType::NF4_32: return pack_quantised_row<WeightType::NF4_32>;
   }
   return nullptr;
 }

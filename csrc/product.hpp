@@ -10,7 +10,7 @@
 
 namespace octavo {
 
-// Rows of activations. Parts of a matrix in a quantised type multiply x_int8 where it is given, all
+// Rows of activations. Parts of a matrix whose type takes int8 multiply x_int8 where it is given, all
 // others x.
 struct ProductInput {
   const float* x;
@@ -48,7 +48,7 @@ inline void multiply(const KernelTable& kernels, const Weights& weights, const M
     args.panel_begin = begin;
     args.panel_end = end;
     args.scratch = scratch;
-    if (input.x_int8 != nullptr && is_quantised(part.type)) kernels.linear_int8(args);
+    if (input.x_int8 != nullptr && takes_int8(part.type)) kernels.linear_int8(args);
     else kernels.linear(args);
   }
 }

@@ -96,7 +96,7 @@ void Program::linear(Rows rows, bool barrier, int32_t matrix_id, std::optional<V
             "linear: matrix and int8 input differ");
   }
   for (const MatrixPart& part : matrix.parts) {
-    require(x || (x_int8 && is_quantised(part.type)), "linear: an input is missing");
+    require(x || (x_int8 && takes_int8(part.type)), "linear: an input is missing");
   }
   append(rows, barrier, LinearOp{&matrix, x, x_int8, out});
 }
@@ -204,7 +204,7 @@ void Program::experts(Rows rows, bool barrier, const std::vector<int32_t>& gate_
                 (i == 0 || back.cols == op.down.front()->cols),
             "experts: matrices and views differ");
     for (const MatrixPart& part : in.parts) {
-      require(op.x || (op.x_int8 && is_quantised(part.type)), "experts: an input is missing");
+      require(op.x || (op.x_int8 && takes_int8(part.type)), "experts: an input is missing");
     }
     op.gate_up.push_back(&in);
     op.down.push_back(&back);
@@ -275,6 +275,13 @@ void Program::soft_cap(Rows rows, bool barrier, float cap, View x, View out) {
   elementwise(x, out, rows);
   require(cap > 0.0f, "soft_cap: the cap must be positive");
   append(rows, barrier, SoftCapOp{cap, x, out});
+}
+
+void Program::reorder(Rows rows, bool barrier, int32_t order_id, View x, View out) {
+  const std::vector<int32_t>& order = weights_->order(order_id);
+  elementwise(x, out, rows);
+  require(static_cast<int64_t>(order.size()) == x.width, "reorder: order and views differ");
+  append(rows, barrier, ReorderOp{&order, x, out});
 }
 
 void Program::wanted_rows(Rows rows, bool barrier, View x, View out) {

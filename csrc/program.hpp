@@ -44,7 +44,13 @@ struct QuantiseOp {
   View x, out;
 };
 
-// Parts of the matrix in a quantised type multiply x_int8 where there is one, all others x.
+// Columns in another order: out[i] = x[order[i]].
+struct ReorderOp {
+  const std::vector<int32_t>* order;
+  View x, out;
+};
+
+// Parts of the matrix whose type takes int8 multiply x_int8 where there is one, all others x.
 struct LinearOp {
   const Matrix* matrix;
   std::optional<View> x, x_int8;
@@ -126,7 +132,7 @@ struct RouteOp {
   View scores, out;
 };
 
-// MLPs of which each row goes through those that `routing` names. Parts of gate_up in a quantised type
+// MLPs of which each row goes through those that `routing` names. Parts of gate_up whose type takes int8
 // multiply x_int8 where there is one; those of down the inner activations as int8, with inner_int8.
 struct ExpertsOp {
   std::vector<const Matrix*> gate_up, down;  // of each expert
@@ -167,7 +173,7 @@ struct JoinHeadsOp {
 using OpBody = std::variant<EmbedOp, QuantiseOp, LinearOp, NormOp, RopeTableOp, RotaryOp, AttentionOp,
                             GatedOp, ActivationOp, AddOp, ScaleOp, SoftCapOp, WantedRowsOp,
                             LayerNormOp, RouteOp, ExpertsOp, MultiplyRowsOp, HeadProductsOp, JoinHeadsOp,
-                            PositionFactorsOp>;
+                            PositionFactorsOp, ReorderOp>;
 
 struct Op {
   OpBody body;
@@ -205,6 +211,7 @@ class Program {
   void add(Rows rows, bool barrier, View a, View b, View out);
   void scale(Rows rows, bool barrier, float factor, View x, View out);
   void soft_cap(Rows rows, bool barrier, float cap, View x, View out);
+  void reorder(Rows rows, bool barrier, int32_t order, View x, View out);
   void wanted_rows(Rows rows, bool barrier, View x, View out);
   // correction: id of a vector, or kNone.
   void route(Rows rows, bool barrier, const RouterSpec& spec, int32_t correction, View scores, View out);

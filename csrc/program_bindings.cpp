@@ -87,6 +87,7 @@ void bind_program(nb::module_& module) {
       .def("add", &Program::add, "rows"_a, "barrier"_a, "a"_a, "b"_a, "out"_a)
       .def("scale", &Program::scale, "rows"_a, "barrier"_a, "factor"_a, "x"_a, "out"_a)
       .def("soft_cap", &Program::soft_cap, "rows"_a, "barrier"_a, "cap"_a, "x"_a, "out"_a)
+      .def("reorder", &Program::reorder, "rows"_a, "barrier"_a, "order"_a, "x"_a, "out"_a)
       .def("wanted_rows", &Program::wanted_rows, "rows"_a, "barrier"_a, "x"_a, "out"_a)
       .def(
           "route",

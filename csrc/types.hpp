@@ -8,7 +8,9 @@
 
 namespace octavo {
 
-// How weights are stored. Values are GGML's type numbers (the GGUF format).
+// How weights are stored. Values are GGML's type numbers (the GGUF format); those from 300 on are our own, made
+// of the tensors of quantised checkpoints (convert.hpp). A number behind a name of ours is the block that
+// shares a scale.
 enum class WeightType : int32_t {
   F32 = 0,
   F16 = 1,
@@ -17,14 +19,35 @@ enum class WeightType : int32_t {
   Q5_0 = 6,
   Q5_1 = 7,
   Q8_0 = 8,
+  Q2_K = 10,
+  Q3_K = 11,
   Q4_K = 12,
   Q5_K = 13,
   Q6_K = 14,
+  IQ4_NL = 20,
+  IQ4_XS = 23,
   BF16 = 30,
+  MXFP4 = 39,
+  INT4_32 = 300,
+  INT4_128 = 301,
+  INT8_32 = 302,
+  INT8_128 = 303,
+  FP8_32 = 304,
+  FP8_128 = 305,
+  INT8_K = 306,
+  FP4_16 = 307,
+  NF4_32 = 308,
 };
 
 constexpr bool is_quantised(WeightType type) {
   return type != WeightType::F32 && type != WeightType::F16 && type != WeightType::BF16;
+}
+
+constexpr bool is_fp8(WeightType type) { return type == WeightType::FP8_32 || type == WeightType::FP8_128; }
+
+// Whether products with int8 activations exist: the numbers behind the scale are integers of a byte.
+constexpr bool takes_int8(WeightType type) {
+  return is_quantised(type) && !is_fp8(type) && type != WeightType::NF4_32;
 }
 
 // How keys and values are stored. Values are GGML's type numbers where it has them. Int8 and Int4 have a

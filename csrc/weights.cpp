@@ -134,6 +134,19 @@ int32_t Weights::add_vector(std::vector<float> values) {
   return static_cast<int32_t>(vectors_.size()) - 1;
 }
 
+int32_t Weights::add_order(std::vector<int32_t> columns) {
+  std::vector<bool> seen(columns.size());
+  for (const int32_t column : columns) {
+    const size_t index = static_cast<size_t>(column);
+    if (column < 0 || index >= seen.size() || seen[index]) {
+      throw std::invalid_argument("an order must name each column once");
+    }
+    seen[index] = true;
+  }
+  orders_.push_back(std::move(columns));
+  return static_cast<int32_t>(orders_.size()) - 1;
+}
+
 const Matrix& Weights::matrix(int32_t id) const {
   if (id < 0 || static_cast<size_t>(id) >= matrices_.size()) {
     throw std::invalid_argument("no matrix " + std::to_string(id));
@@ -148,8 +161,18 @@ const std::vector<float>& Weights::vector(int32_t id) const {
   return vectors_[static_cast<size_t>(id)];
 }
 
+const std::vector<int32_t>& Weights::order(int32_t id) const {
+  if (id < 0 || static_cast<size_t>(id) >= orders_.size()) {
+    throw std::invalid_argument("no order " + std::to_string(id));
+  }
+  return orders_[static_cast<size_t>(id)];
+}
+
 int64_t Weights::num_bytes() const {
   int64_t bytes = matrix_bytes_;
+  for (const std::vector<int32_t>& order : orders_) {
+    bytes += static_cast<int64_t>(order.size() * sizeof(int32_t));
+  }
   for (const Matrix& matrix : matrices_) {
     bytes += static_cast<int64_t>(matrix.bias.size() * sizeof(float));
   }

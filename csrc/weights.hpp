@@ -65,8 +65,12 @@ class Weights {
   // A float32 vector; returns its id.
   int32_t add_vector(std::vector<float> values);
 
+  // An order of columns; returns its id. Throws std::invalid_argument unless each index occurs once.
+  int32_t add_order(std::vector<int32_t> columns);
+
   const Matrix& matrix(int32_t id) const;
   const std::vector<float>& vector(int32_t id) const;
+  const std::vector<int32_t>& order(int32_t id) const;
 
   // The panels of a part; null before allocate().
   const uint8_t* panels(const MatrixPart& part) const {
@@ -79,6 +83,7 @@ class Weights {
  private:
   std::deque<Matrix> matrices_;  // programs point into these
   std::deque<std::vector<float>> vectors_;
+  std::deque<std::vector<int32_t>> orders_;
   int64_t matrix_bytes_ = 0;
   Memory memory_;
 };

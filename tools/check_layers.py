@@ -44,9 +44,10 @@ ALLOWED: dict[str, set[str]] = {
     "ops": {"errors", "foundation", "config"},
     "kvcache": WORDS,
     "scheduling": WORDS | {"kvcache"},
-    "weights": WORDS | {"text"},
+    "weights": WORDS | {"text", "_native"},  # which makes rows of quantised tables
     "models": WORDS | {"ops"},
     "backends": WORDS | {"ops", "models", "weights", "logits_processors", "_native"},
+    "sizing": WORDS | {"ops", "weights", "models"},
     "runner": WORDS | {"ops", "weights", "models", "backends", "logits_processors", "_native"},
     "kvtier": WORDS,
     "executor": WORDS | {"weights", "models", "runner", "kvtier"},
@@ -56,7 +57,8 @@ ALLOWED: dict[str, set[str]] = {
     "llm": TEXT | {"engine", "inputs", "llm_pooling"},
     "server": TEXT | {"engine"},
     "observability": set(),
-    "cli": TEXT | {"engine", "llm", "server", "observability", "weights", "runner", "_native"},
+    "cli": TEXT
+    | {"engine", "llm", "server", "observability", "weights", "runner", "sizing", "_native"},
     "entrypoints": {"cli"},
     "compat": TEXT | {"engine", "llm", "cli", "entrypoints"},
     "__main__": {"cli"},

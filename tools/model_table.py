@@ -1,10 +1,10 @@
 """Writes docs/models.md from the results of the model tests.
 
-    pytest -o junit_family=xunit1 --junitxml=models.xml -k "of_transformers" tests/models
+    pytest -o junit_family=xunit1 --junitxml=models.xml -k "of_trans or those_of" tests/models
     python tools/model_table.py models.xml
 
 A cell is the largest difference to transformers' numbers that any test of that architecture, kind
-of file and back end measured. What no test runs has no cell.
+of file and back end measured; the same for ways to quantise. What no test runs has no cell.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import xml.etree.ElementTree as ET
 from collections import defaultdict
+from dataclasses import dataclass, field
 from pathlib import Path
 
 DOC = Path(__file__).resolve().parent.parent / "docs" / "models.md"
@@ -30,7 +31,29 @@ store. A dash: no such test, so no such promise; Mistral's GGUF files call thems
 |---|---|---|---|---|
 """
 
+QUANTISED_HEAD = """
+# Quantisation
+
+Checkpoints that `tests/models/test_quantised.py` makes and runs, and the largest difference of a
+log-probability to transformers with the numbers that they store. Bits are those of a quantised
+weight in memory, scales included; the type is how the native back end holds it
+([quantisation](quantisation.md) says what the names mean).
+
+| Checkpoint | type in memory | bits | native | torch |
+|---|---|---|---|---|
+"""
+BACKENDS = ("native", "torch")
+
 Cells = dict[tuple[str, str], float]
+
+
+@dataclass
+class Quantised:
+    """One way to quantise, as the tests found it."""
+
+    types: str
+    bits: str
+    differences: dict[str, float] = field(default_factory=dict)  # by back end
 
 
 def measured(report: Path) -> dict[str, Cells]:
@@ -40,7 +63,7 @@ def measured(report: Path) -> dict[str, Cells]:
         if any(case.find(outcome) is not None for outcome in ("failure", "error", "skipped")):
             continue
         found = {p.get("name", ""): p.get("value", "") for p in case.iter("property")}
-        if "largest_difference" not in found:
+        if "architecture" not in found:
             continue
         column = (found["backend"], found["file"])
         cells = table[found["architecture"]]
@@ -48,14 +71,33 @@ def measured(report: Path) -> dict[str, Cells]:
     return table
 
 
-def page(table: dict[str, Cells]) -> str:
+def quantised(report: Path) -> dict[str, Quantised]:
+    """Way to quantise -> what its tests measured, in their order."""
+    table: dict[str, Quantised] = {}
+    for case in ET.parse(report).iter("testcase"):  # noqa: S314  our own test run wrote it
+        found = {p.get("name", ""): p.get("value", "") for p in case.iter("property")}
+        if "quantisation" not in found or case.find("failure") is not None:
+            continue
+        new = Quantised(found["types"], found["bits"])
+        entry = table.setdefault(found["quantisation"], new)
+        entry.differences[found["backend"]] = float(found["largest_difference"])
+    return table
+
+
+def page(table: dict[str, Cells], ways: dict[str, Quantised]) -> str:
     """The page, architectures in order of their names."""
     lines = []
     for architecture in sorted(table):
         cells = table[architecture]
         shown = [f"{cells[column]:.1e}" if column in cells else "-" for column in COLUMNS]
         lines.append(f"| {architecture} | {' | '.join(shown)} |\n")
-    return HEAD + "".join(lines)
+    quantised_lines = []
+    for name, entry in ways.items():
+        differences = entry.differences
+        shown = [f"{differences[b]:.1e}" if b in differences else "-" for b in BACKENDS]
+        cells = " | ".join([name, entry.types, entry.bits, *shown])
+        quantised_lines.append(f"| {cells} |\n")
+    return HEAD + "".join(lines) + QUANTISED_HEAD + "".join(quantised_lines)
 
 
 def main() -> None:
@@ -65,7 +107,7 @@ def main() -> None:
     table = measured(Path(sys.argv[1]))
     if not table:
         sys.exit(f"{sys.argv[1]} has no measured differences; run the model tests with --junitxml")
-    DOC.write_text(page(table), encoding="utf-8")
+    DOC.write_text(page(table, quantised(Path(sys.argv[1]))), encoding="utf-8")
     print(f"{DOC.name}: {len(table)} architectures")
 
 

@@ -301,6 +301,8 @@ class AttentionTile {
       const float* q = args_.q + (unit.first_token + token) * args_.q_stride +
                        unit.first_head * head_dim_;
       __builtin_memcpy(to, q, static_cast<size_t>(count) * sizeof(float));
+      if constexpr (!is_rotated(type)) continue;
+      for (int64_t head = 0; head < unit.num_heads; ++head) rotate<V>(to + head * head_dim_, head_dim_);
     }
   }
 
@@ -353,7 +355,7 @@ class AttentionTile {
   void finish(const AttentionUnit& unit) {
     for (int64_t token = 0; token < unit.num_tokens; ++token) {
       for (int64_t head = 0; head < unit.num_heads; ++head) {
-        finish_row<V>(total_of_unit(), token * unit.num_heads + head, head_dim_,
+        finish_row<V>(args_.kv, total_of_unit(), token * unit.num_heads + head,
                       sink_of(args_, unit, head), row_output(args_, unit, token, head));
       }
     }
@@ -418,7 +420,7 @@ void attention_merge(const AttentionArgs& args, int thread, int num_threads) {
         merge_chunk<V>(shared_partial(args, share, chunk), total, row, head_dim);
       }
       const int64_t head = row % unit.num_heads;
-      finish_row<V>(total, row, head_dim, sink_of(args, unit, head), row_output(args, unit, token, head));
+      finish_row<V>(args.kv, total, row, sink_of(args, unit, head), row_output(args, unit, token, head));
     }
   });
 }

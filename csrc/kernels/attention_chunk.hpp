@@ -13,6 +13,7 @@
 #include "../simd/vec.hpp"
 #include "attention_plan.hpp"
 #include "kv_stored.hpp"
+#include "rotate.hpp"
 #include "table.hpp"
 
 namespace octavo {
@@ -308,11 +309,12 @@ void copy_chunk(const Partial& next, const Partial& total, int64_t row, int64_t 
                    static_cast<size_t>(head_dim) * sizeof(float));
 }
 
-// The attention output of one query vector: out / sum. The sum includes that of the head's sink, where there
-// is one.
+// The attention output of one query vector: out / sum, turned back where values were turned. The sum includes
+// that of the head's sink, where there is one.
 template <class V>
-void finish_row(const Partial& total, int64_t row, int64_t head_dim, const float* sink, float* out) {
+void finish_row(const KvLayer& kv, const Partial& total, int64_t row, const float* sink, float* out) {
   using Floats = typename V::Floats;
+  const int64_t head_dim = kv.head_dim;
   Floats sum = V::set1(total.sum[row]);
   if (sink != nullptr) sum = V::add(sum, exp<V>(V::set1(*sink - total.max[row])));
   const Floats factor = V::div(V::set1(1.0f), sum);
@@ -323,6 +325,7 @@ void finish_row(const Partial& total, int64_t row, int64_t head_dim, const float
   }
   const int64_t rest = head_dim - d;
   if (rest > 0) V::store_first(out + d, V::mul(V::load_first(from + d, rest), factor), rest);
+  if (is_rotated(kv.type)) rotate<V>(out, head_dim);
 }
 
 }  // namespace octavo

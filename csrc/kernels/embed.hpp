@@ -72,6 +72,20 @@ void embed(const EmbedArgs& args) {
     case WeightType::Q4_K: return embed_of_type<V, WeightType::Q4_K>(args);
     case WeightType::Q5_K: return embed_of_type<V, WeightType::Q5_K>(args);
     case WeightType::Q6_K: return embed_of_type<V, WeightType::Q6_K>(args);
+    case WeightType::Q2_K: return embed_of_type<V, WeightType::Q2_K>(args);
+    case WeightType::Q3_K: return embed_of_type<V, WeightType::Q3_K>(args);
+    case WeightType::IQ4_NL: return embed_of_type<V, WeightType::IQ4_NL>(args);
+    case WeightType::IQ4_XS: return embed_of_type<V, WeightType::IQ4_XS>(args);
+    case WeightType::MXFP4: return embed_of_type<V, WeightType::MXFP4>(args);
+    case WeightType::INT4_32: return embed_of_type<V, WeightType::INT4_32>(args);
+    case WeightType::INT4_128: return embed_of_type<V, WeightType::INT4_128>(args);
+    case WeightType::INT8_32: return embed_of_type<V, WeightType::INT8_32>(args);
+    case WeightType::INT8_128: return embed_of_type<V, WeightType::INT8_128>(args);
+    case WeightType::FP8_32: return embed_of_type<V, WeightType::FP8_32>(args);
+    case WeightType::FP8_128: return embed_of_type<V, WeightType::FP8_128>(args);
+    case WeightType::INT8_K: return embed_of_type<V, WeightType::INT8_K>(args);
+    case WeightType::FP4_16: return embed_of_type<V, WeightType::FP4_16>(args);
+    case WeightType::NF4_32: return embed_of_type<V, WeightType::NF4_32>(args);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "kv_stored.hpp"
+#include "rotate.hpp"
 #include "table.hpp"
 
 namespace octavo {
@@ -90,6 +91,16 @@ OCTAVO_INLINE uint16_t encode_row(const float* x, int64_t head_dim, uint8_t* byt
   }
 }
 
+// The same of a key or value that is turned first where its type says so.
+template <class V, KvType type>
+OCTAVO_INLINE uint16_t encode_turned(const float* x, int64_t head_dim, uint8_t* bytes) {
+  if constexpr (!is_rotated(type)) return encode_row<V, type>(x, head_dim, bytes);
+  float turned[kMostHeadDim];
+  __builtin_memcpy(turned, x, static_cast<size_t>(head_dim) * sizeof(float));
+  rotate<V>(turned, head_dim);
+  return encode_row<V, type>(turned, head_dim, bytes);
+}
+
 // Store the keys and values of `count` consecutive slots of one head, of a type of a byte or less.
 template <class V, KvType type>
 OCTAVO_INLINE void write_bytes(const KvWriteArgs& args, int64_t block_id, int64_t head, int64_t slot,
@@ -105,13 +116,13 @@ OCTAVO_INLINE void write_bytes(const KvWriteArgs& args, int64_t block_id, int64_
     if constexpr (kDims == 1) return bytes[i];
     else return static_cast<uint8_t>((bytes[2 * i] & 15) | (bytes[2 * i + 1] << 4));
   };
+  const int64_t column = head * kv.head_dim;
   for (int64_t i = 0; i < count; ++i, values += row_numbers) {
-    const int64_t column = head * kv.head_dim;
     const float* k = args.k + (token + i) * args.k_stride + column;
     const float* v = args.v + (token + i) * args.v_stride + column;
-    const uint16_t key_scale = encode_row<V, type>(k, kv.head_dim, bytes);
+    const uint16_t key_scale = encode_turned<V, type>(k, kv.head_dim, bytes);
     for (int64_t d = 0; d < row_numbers; ++d) keys[d * kv.block_size + i] = number(d);
-    const uint16_t value_scale = encode_row<V, type>(v, kv.head_dim, bytes);
+    const uint16_t value_scale = encode_turned<V, type>(v, kv.head_dim, bytes);
     for (int64_t d = 0; d < row_numbers; ++d) values[d] = number(d);
     if constexpr (!has_scales(type)) continue;
     scales[i] = key_scale;

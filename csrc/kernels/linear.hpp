@@ -275,6 +275,20 @@ void linear(const LinearArgs& args) {
     case WeightType::Q4_K: return linear_of_type<L, WeightType::Q4_K>(args);
     case WeightType::Q5_K: return linear_of_type<L, WeightType::Q5_K>(args);
     case WeightType::Q6_K: return linear_of_type<L, WeightType::Q6_K>(args);
+    case WeightType::Q2_K: return linear_of_type<L, WeightType::Q2_K>(args);
+    case WeightType::Q3_K: return linear_of_type<L, WeightType::Q3_K>(args);
+    case WeightType::IQ4_NL: return linear_of_type<L, WeightType::IQ4_NL>(args);
+    case WeightType::IQ4_XS: return linear_of_type<L, WeightType::IQ4_XS>(args);
+    case WeightType::MXFP4: return linear_of_type<L, WeightType::MXFP4>(args);
+    case WeightType::INT4_32: return linear_of_type<L, WeightType::INT4_32>(args);
+    case WeightType::INT4_128: return linear_of_type<L, WeightType::INT4_128>(args);
+    case WeightType::INT8_32: return linear_of_type<L, WeightType::INT8_32>(args);
+    case WeightType::INT8_128: return linear_of_type<L, WeightType::INT8_128>(args);
+    case WeightType::FP8_32: return linear_of_type<L, WeightType::FP8_32>(args);
+    case WeightType::FP8_128: return linear_of_type<L, WeightType::FP8_128>(args);
+    case WeightType::INT8_K: return linear_of_type<L, WeightType::INT8_K>(args);
+    case WeightType::FP4_16: return linear_of_type<L, WeightType::FP4_16>(args);
+    case WeightType::NF4_32: return linear_of_type<L, WeightType::NF4_32>(args);
   }
 }
 

@@ -84,7 +84,8 @@ void unpack_bytes(const Tile& tile, int64_t begin, int64_t end, uint8_t* scratch
       constexpr int64_t kRow = S::kRowBytes / 4;
       L::store(number, U::template scale<0>(step));
       if constexpr (U::kParts == 2) L::store(number + kRow, U::template scale<1>(step));
-      if constexpr (U::kHasOffset) L::store(number + U::kParts * kRow, U::offset(step));
+      if constexpr (U::kHasOffset) L::store(number + U::kParts * kRow, U::template offset<0>(step));
+      if constexpr (U::kHasOffset && U::kParts == 2) L::store(number + 3 * kRow, U::template offset<1>(step));
       int32_t* quad = reinterpret_cast<int32_t*>(number) + S::kNumbers * kRow;
       OCTAVO_UNROLL for (int j = 0; j < 4; ++j) {
         L::store_ints(quad + j * kRow, U::template bytes<0>(step, j));
@@ -196,7 +197,19 @@ void linear_int8(const LinearArgs& args) {
     case WeightType::Q4_K: return linear_bytes_of_type<D, WeightType::Q4_K>(args);
     case WeightType::Q5_K: return linear_bytes_of_type<D, WeightType::Q5_K>(args);
     case WeightType::Q6_K: return linear_bytes_of_type<D, WeightType::Q6_K>(args);
-    case WeightType::F32: case WeightType::F16: case WeightType::BF16: return;  // are never asked for
+    case WeightType::Q2_K: return linear_bytes_of_type<D, WeightType::Q2_K>(args);
+    case WeightType::Q3_K: return linear_bytes_of_type<D, WeightType::Q3_K>(args);
+    case WeightType::IQ4_NL: return linear_bytes_of_type<D, WeightType::IQ4_NL>(args);
+    case WeightType::IQ4_XS: return linear_bytes_of_type<D, WeightType::IQ4_XS>(args);
+    case WeightType::MXFP4: return linear_bytes_of_type<D, WeightType::MXFP4>(args);
+    case WeightType::INT4_32: return linear_bytes_of_type<D, WeightType::INT4_32>(args);
+    case WeightType::INT4_128: return linear_bytes_of_type<D, WeightType::INT4_128>(args);
+    case WeightType::INT8_32: return linear_bytes_of_type<D, WeightType::INT8_32>(args);
+    case WeightType::INT8_128: return linear_bytes_of_type<D, WeightType::INT8_128>(args);
+    case WeightType::INT8_K: return linear_bytes_of_type<D, WeightType::INT8_K>(args);
+    case WeightType::FP4_16: return linear_bytes_of_type<D, WeightType::FP4_16>(args);
+    case WeightType::F32: case WeightType::F16: case WeightType::BF16: case WeightType::FP8_32:
+    case WeightType::FP8_128: case WeightType::NF4_32: return;  // are never asked for
   }
 }
 

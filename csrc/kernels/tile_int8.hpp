@@ -5,8 +5,8 @@
 //   out = fma(float(sum of weight bytes * activation bytes), weight scale * activation scale, out)
 //   out = fma(weight offset, activation scale * sum of activation bytes, out)     if the type has an offset
 //
-// where the sum is an exact integer from which the zero point has been taken. Q6_K has two scales in a group
-// and thus two such sums. Groups follow one another in one chain, as columns do in tile.hpp.
+// where the sum is an exact integer from which the zero point has been taken. Some types have two scales in a
+// group and thus two such sums, and then two offsets. Groups follow one another in one chain, as columns do in tile.hpp.
 #pragma once
 
 #include <cstdint>
@@ -86,6 +86,24 @@ struct ByteSums {
     }
   }
 
+  template <int part>
+  static OCTAVO_INLINE void add_offsets(Chains<L, R, P>& chains, const QuantisedGroup* groups,
+                                        int64_t token_bytes, const typename U::Step (&steps)[P]) {
+    OCTAVO_UNROLL for (int p = 0; p < P; ++p) {
+      const Floats offset = U::template offset<part>(steps[p]);
+      OCTAVO_UNROLL for (int r = 0; r < R; ++r) {
+        const float sum = scaled_sum<part>(*of_token(groups, r, token_bytes));
+        chains.sum[r][p] = L::fma(offset, L::set1(sum), chains.sum[r][p]);
+      }
+    }
+  }
+  template <int part>
+  static OCTAVO_INLINE float scaled_sum(const QuantisedGroup& group) {
+    if constexpr (U::kParts == 1) return group.scaled_sum;
+    const int32_t minus_sum = part == 1 ? group.minus_upper_sum : group.minus_sum - group.minus_upper_sum;
+    return group.scale * static_cast<float>(-minus_sum);
+  }
+
   static OCTAVO_INLINE const QuantisedGroup* of_token(const QuantisedGroup* groups, int r,
                                                       int64_t token_bytes) {
     return reinterpret_cast<const QuantisedGroup*>(reinterpret_cast<const uint8_t*>(groups) +
@@ -119,13 +137,8 @@ void multiply_bytes(const ByteTile& tile) {
     sums.template add_half<1>(bytes, token_bytes, steps);
     sums.template end<U::kParts - 1>(chains, groups, token_bytes, steps);
     if constexpr (U::kHasOffset) {
-      OCTAVO_UNROLL for (int p = 0; p < P; ++p) {
-        const typename L::Floats offset = U::offset(steps[p]);
-        OCTAVO_UNROLL for (int r = 0; r < R; ++r) {
-          const typename L::Floats sum = L::set1(Sums::of_token(groups, r, token_bytes)->scaled_sum);
-          chains.sum[r][p] = L::fma(offset, sum, chains.sum[r][p]);
-        }
-      }
+      Sums::template add_offsets<0>(chains, groups, token_bytes, steps);
+      if constexpr (U::kParts == 2) Sums::template add_offsets<1>(chains, groups, token_bytes, steps);
     }
   }
   prefetcher.end();

@@ -4,12 +4,12 @@
 // scale * (byte - kZeroPoint) + offset; how the byte is put together is unpack.hpp.
 //
 //   kMost, kIsSigned            what D::Sum of simd/dot.hpp needs to know
-//   kParts                      scales of a group: one, or one for each 16 columns (Q6_K)
+//   kParts                      scales of a group: one, or one for each 16 columns (Q6_K), with its offset
 //   kZeroPointBits              kZeroPoint is 2 to this power; 0: there is none
 //   kHasOffset
 //   Step begin(panel, stride, column)
 //   Ints bytes<h>(step, j)      columns 16h + 4j .. 16h + 4j + 3 of the group
-//   Floats scale<part>(step)    Floats offset(step)
+//   Floats scale<part>(step)    Floats offset<part>(step)
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,10 @@ struct ByteFormat {
   bool has_offset;
 };
 
+static constexpr ByteFormat whole_bytes(bool takes_signed, int parts, bool has_offset) {
+  return takes_signed ? ByteFormat{128, true, parts, 0, has_offset} : ByteFormat{255, false, parts, 7, has_offset};
+}
+
 // `takes_signed`: weights of a whole byte may be signed.
 static constexpr ByteFormat byte_format(WeightType type, bool takes_signed) {
   switch (type) {
@@ -37,7 +41,15 @@ static constexpr ByteFormat byte_format(WeightType type, bool takes_signed) {
     case WeightType::Q5_1: return {31, false, 1, 0, true};
     case WeightType::Q5_K: return {31, false, 1, 0, true};
     case WeightType::Q6_K: return {63, false, 2, 5, false};
-    default: return takes_signed ? ByteFormat{128, true, 1, 0, false} : ByteFormat{255, false, 1, 7, false};
+    case WeightType::Q2_K: return {3, false, 2, 0, true};
+    case WeightType::Q3_K: return {7, false, 2, 2, false};
+    case WeightType::INT4_32:
+    case WeightType::INT4_128: return {15, false, 1, 0, true};
+    case WeightType::INT8_32:
+    case WeightType::INT8_128: return whole_bytes(takes_signed, 1, true);
+    case WeightType::INT8_K:
+    case WeightType::FP4_16: return whole_bytes(takes_signed, 2, false);
+    default: return whole_bytes(takes_signed, 1, false);
   }
 }
 
@@ -77,20 +89,22 @@ struct UnpackBytes : TraitsOf<type, D::kIsSigned> {
   }
   template <int part>
   static OCTAVO_INLINE Floats scale(const Step& step) {
-    if constexpr (type == WeightType::Q8_0) return L::load_panels_f16(step.weights - 16, step.stride);
-    return step.scale[part];
+    return Base::template byte_scale<part>(step);
   }
-  static OCTAVO_INLINE Floats offset(const Step& step) { return step.offset[0]; }
+  template <int part>
+  static OCTAVO_INLINE Floats offset(const Step& step) {
+    return step.offset[part];
+  }
 };
 
 // What UnpackBytes gives, written down: a scratch panel of rows of kWides vectors. For each group the scales,
-// the offset if there is one, and eight rows of bytes. Wide p starts p vectors into it.
+// the offsets if there are some, and eight rows of bytes. Wide p starts p vectors into it.
 template <class D, class Traits, int kWides>
 struct ScratchBytes : Traits {
   using L = typename D::Lanes;
   using Floats = typename L::Floats;
   using Ints = typename L::Ints;
-  static constexpr int kNumbers = Traits::kParts + Traits::kHasOffset;
+  static constexpr int kNumbers = Traits::kParts * (1 + Traits::kHasOffset);
   static constexpr int64_t kRowBytes = kWides * L::kLanes * 4;
   static constexpr int64_t kStepBytes = (kNumbers + 8) * kRowBytes;
 
@@ -109,7 +123,10 @@ struct ScratchBytes : Traits {
   static OCTAVO_INLINE Floats scale(const Step& step) {
     return number(step, part);
   }
-  static OCTAVO_INLINE Floats offset(const Step& step) { return number(step, Traits::kParts); }
+  template <int part>
+  static OCTAVO_INLINE Floats offset(const Step& step) {
+    return number(step, Traits::kParts + part);
+  }
 
  private:
   static OCTAVO_INLINE Floats number(const Step& step, int index) {

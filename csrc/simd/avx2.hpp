@@ -152,6 +152,11 @@ struct Avx2 {
   }
   static OCTAVO_INLINE uint32_t bits(Mask m) { return static_cast<uint32_t>(_mm256_movemask_ps(m)); }
 
+  template <int n>
+  static OCTAVO_INLINE Floats swap_lanes(Floats a) {
+    if constexpr (n == 4) return _mm256_permute2f128_ps(a, a, 1);
+    else return _mm256_permute_ps(a, n == 2 ? 0x4e : 0xb1);
+  }
   static OCTAVO_INLINE float reduce_add(Floats a) {
     const __m128 half = _mm_add_ps(lower(a), upper(a));
     const __m128 pair = _mm_add_ps(half, _mm_movehl_ps(half, half));
@@ -214,6 +219,16 @@ struct Avx2 {
     return load_i8(reinterpret_cast<const int8_t*>(p));
   }
   static OCTAVO_INLINE Ints load_panels_u8(const uint8_t* p, int64_t) { return load_u8(p); }
+  static OCTAVO_INLINE Floats load_panels_e4m3(const uint8_t* p, int64_t) { return load_e4m3(p); }
+  static OCTAVO_INLINE Ints look_up_bytes(const int8_t (&table)[16], Ints a) {
+    const __m128i entries = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(entries), a);
+  }
+  static OCTAVO_INLINE Floats look_up_floats(const float (&table)[16], Ints a) {
+    const Floats lower = _mm256_permutevar8x32_ps(load(table), a);
+    const Floats upper = _mm256_permutevar8x32_ps(load(table + 8), a);
+    return _mm256_blendv_ps(lower, upper, as_floats(shift_left<28>(a)));  // by bit 3
+  }
   // A byte shuffle rather than a shift: shifts share their ports with the multiplications.
   template <int i>
   static OCTAVO_INLINE Ints byte(Ints a) {

@@ -82,12 +82,7 @@ struct Avx512Wide {
     return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8));
   }
   static OCTAVO_INLINE Floats load_e4m3(const uint8_t* p) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-    const __m256i shifted = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
-    const __m256i halves = _mm256_and_si256(shifted, _mm256_set1_epi16(static_cast<int16_t>(0xbf80)));
-    const __m256i largest = _mm256_set1_epi16(0x3f80);
-    const __m256i is_nan = _mm256_cmpeq_epi16(_mm256_and_si256(halves, largest), largest);
-    return _mm512_cvtph_ps(_mm256_or_si256(halves, is_nan));
+    return widen_e4m3(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
   static OCTAVO_INLINE Ints load_i8(const int8_t* p) {
     return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
@@ -132,6 +127,11 @@ struct Avx512Wide {
   static OCTAVO_INLINE Ints select(Mask m, Ints a, Ints b) { return _mm512_mask_blend_epi32(m, b, a); }
   static OCTAVO_INLINE uint32_t bits(Mask m) { return m; }
 
+  template <int n>
+  static OCTAVO_INLINE Floats swap_lanes(Floats a) {
+    if constexpr (n == 4) return _mm512_shuffle_f32x4(a, a, 0xb1);
+    else return _mm512_permute_ps(a, n == 2 ? 0x4e : 0xb1);
+  }
   // Lane i with i + 8 first, then as eight lanes.
   static OCTAVO_INLINE float reduce_add(Floats a) {
     return Avx2::reduce_add(_mm256_add_ps(lower(a), upper(a)));
@@ -193,6 +193,16 @@ struct Avx512Wide {
   static OCTAVO_INLINE Ints load_panels_u8(const uint8_t* p, int64_t stride) {
     return _mm512_cvtepu8_epi32(two_times_eight_bytes(p, stride));
   }
+  static OCTAVO_INLINE Floats load_panels_e4m3(const uint8_t* p, int64_t stride) {
+    return widen_e4m3(two_times_eight_bytes(p, stride));
+  }
+  static OCTAVO_INLINE Ints look_up_bytes(const int8_t (&table)[16], Ints a) {
+    const __m128i entries = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(entries), a);
+  }
+  static OCTAVO_INLINE Floats look_up_floats(const float (&table)[16], Ints a) {
+    return _mm512_permutexvar_ps(a, load(table));
+  }
   template <int i>
   static OCTAVO_INLINE Ints byte(Ints a) {
     if constexpr (i == 0) return bit_and(a, set1_int(255));
@@ -211,6 +221,13 @@ struct Avx512Wide {
   static OCTAVO_INLINE __m256 upper(Floats a) { return _mm512_extractf32x8_ps(a, 1); }
   static OCTAVO_INLINE Floats widen_bf16(__m256i halves) {
     return as_floats(shift_left<16>(_mm512_cvtepu16_epi32(halves)));
+  }
+  static OCTAVO_INLINE Floats widen_e4m3(__m128i bytes) {
+    const __m256i shifted = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
+    const __m256i halves = _mm256_and_si256(shifted, _mm256_set1_epi16(static_cast<int16_t>(0xbf80)));
+    const __m256i largest = _mm256_set1_epi16(0x3f80);
+    const __m256i is_nan = _mm256_cmpeq_epi16(_mm256_and_si256(halves, largest), largest);
+    return _mm512_cvtph_ps(_mm256_or_si256(halves, is_nan));
   }
   static OCTAVO_INLINE __m256i narrow_f16(Floats v) {
     return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);

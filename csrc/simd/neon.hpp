@@ -180,6 +180,12 @@ struct Neon {
     return vaddvq_u32(vandq_u32(m.lo, weights)) | (vaddvq_u32(vandq_u32(m.hi, weights)) << 4);
   }
 
+  template <int n>
+  static OCTAVO_INLINE Floats swap_lanes(Floats a) {
+    if constexpr (n == 4) return {a.hi, a.lo};
+    else if constexpr (n == 2) return {vextq_f32(a.lo, a.lo, 2), vextq_f32(a.hi, a.hi, 2)};
+    else return {vrev64q_f32(a.lo), vrev64q_f32(a.hi)};
+  }
   static OCTAVO_INLINE float reduce_add(Floats a) {
     const float32x4_t half = vaddq_f32(a.lo, a.hi);
     const float32x2_t pair = vadd_f32(vget_low_f32(half), vget_high_f32(half));
@@ -254,6 +260,19 @@ struct Neon {
     return load_i8(reinterpret_cast<const int8_t*>(p));
   }
   static OCTAVO_INLINE Ints load_panels_u8(const uint8_t* p, int64_t) { return load_u8(p); }
+  static OCTAVO_INLINE Floats load_panels_e4m3(const uint8_t* p, int64_t) { return load_e4m3(p); }
+  static OCTAVO_INLINE Ints look_up_bytes(const int8_t (&table)[16], Ints a) {
+    const int8x16_t entries = vld1q_s8(table);
+    return {vreinterpretq_s32_s8(vqtbl1q_s8(entries, vreinterpretq_u8_s32(a.lo))),
+            vreinterpretq_s32_s8(vqtbl1q_s8(entries, vreinterpretq_u8_s32(a.hi)))};
+  }
+  static OCTAVO_INLINE Floats look_up_floats(const float (&table)[16], Ints a) {
+    int32_t index[kLanes];
+    float lanes[kLanes];
+    store_ints(index, a);
+    for (int i = 0; i < kLanes; ++i) lanes[i] = table[index[i]];
+    return load(lanes);
+  }
   template <int i>
   static OCTAVO_INLINE Ints byte(Ints a) {
     return bit_and(shift_right<8 * i>(a), set1_int(255));

@@ -179,6 +179,16 @@ struct Scalar {
     return result;
   }
 
+  template <int n>
+  static OCTAVO_INLINE Floats swap_lanes(Floats a) {
+    if constexpr (n == 4) {
+      return {a.hi, a.lo};
+    } else {
+      const Floats4 lo = a.lo, hi = a.hi;
+      return {Floats4{lo[n], lo[1 ^ n], lo[2 ^ n], lo[3 ^ n]},
+              Floats4{hi[n], hi[1 ^ n], hi[2 ^ n], hi[3 ^ n]}};
+    }
+  }
   static OCTAVO_INLINE float reduce_add(Floats a) {
     const Floats4 half = a.lo + a.hi;
     return (half[0] + half[2]) + (half[1] + half[3]);
@@ -255,6 +265,20 @@ struct Scalar {
     return load_i8(reinterpret_cast<const int8_t*>(p));
   }
   static OCTAVO_INLINE Ints load_panels_u8(const uint8_t* p, int64_t) { return load_u8(p); }
+  static OCTAVO_INLINE Floats load_panels_e4m3(const uint8_t* p, int64_t) { return load_e4m3(p); }
+  static OCTAVO_INLINE Ints look_up_bytes(const int8_t (&table)[16], Ints a) {
+    uint8_t bytes[4 * kLanes];
+    __builtin_memcpy(bytes, &a, sizeof bytes);
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(table[byte]);
+    return load_panels(bytes, 0);
+  }
+  static OCTAVO_INLINE Floats look_up_floats(const float (&table)[16], Ints a) {
+    int32_t index[kLanes];
+    float lanes[kLanes];
+    store_ints(index, a);
+    for (int i = 0; i < kLanes; ++i) lanes[i] = table[index[i]];
+    return load(lanes);
+  }
   template <int i>
   static OCTAVO_INLINE Ints byte(Ints a) {
     return bit_and(shift_right<8 * i>(a), set1_int(255));

@@ -35,7 +35,7 @@
 //   to_ints(a) rounds to nearest even; only for |a| < 2^31
 //   less(a, b), greater(a, b), equal(a, b) -> Mask; false where either is NaN
 //   select(mask, a, b) = mask ? a : b       (Floats or Ints)
-//   first(n) -> Mask of the first n lanes   bits(mask) -> uint32_t, bit i is lane i
+//   first(n): Mask of the first n lanes   bits(mask): bit i is lane i   swap_lanes<n>(a)[i] = a[i ^ n], n = 1, 2, 4
 //   reduce_add, reduce_max, reduce_min      lane i with i + 4, then with i + 2, then with i + 1
 //
 // Ints
@@ -50,7 +50,10 @@
 //   kPanels = kLanes / 8
 //   load_panels(p, stride) 32 bytes -> Ints       load_panels_f32(p, stride) 8 f32 -> Floats
 //   load_panels_f16(p, stride) 8 f16 -> Floats    load_panels_i8, load_panels_u8(p, stride) 8 bytes -> Ints
+//   load_panels_e4m3(p, stride) 8 bytes E4M3 -> Floats, divided by 256
 //   byte<i>(a): byte i of each lane, 0..255       byte_at_top<i>(a): byte i of each lane << 24
+//   look_up_bytes(const int8_t (&)[16], a): entry [b] for each byte b of a, all in 0..15
+//   look_up_floats(const float (&)[16], a): entry [n] for each lane n of a, all in 0..15
 //
 // Rules for kernels. Each policy's translation unit is compiled with other flags (-mavx2, -mavx512f, ...),
 // and the linker keeps just one copy of an inline function that several units define. If that copy was

@@ -39,8 +39,24 @@ inline double rounded_fp8(KvType type, double value) {
   return std::clamp(std::nearbyint(value / spacing) * spacing, -largest, largest);
 }
 
-// A key or value as it comes back from the cache.
-inline std::vector<double> rounded(KvType type, const float* row, int64_t head_dim) {
+// The product with the orthogonal Hadamard matrix, by sums and differences of pairs ever nearer.
+template <class Number>
+std::vector<Number> turned(std::vector<Number> x) {
+  const size_t order = x.size() & -x.size();
+  for (size_t step = order / 2; step > 0; step /= 2) {
+    for (size_t i = 0; i < x.size(); ++i) {
+      if (i & step) continue;
+      const Number a = x[i], b = x[i + step];
+      x[i] = a + b;
+      x[i + step] = a - b;
+    }
+  }
+  for (Number& number : x) number *= static_cast<Number>(1.0 / std::sqrt(static_cast<double>(order)));
+  return x;
+}
+
+// A key or value after rounding.
+inline std::vector<double> rounded_as_is(KvType type, const float* row, int64_t head_dim) {
   float farthest = 0.0f;  // from zero; the positive one of two
   for (int64_t d = 0; d < head_dim; ++d) {
     const bool is_tie = row[d] == -farthest && row[d] > 0.0f;
@@ -65,6 +81,13 @@ inline std::vector<double> rounded(KvType type, const float* row, int64_t head_d
     numbers[static_cast<size_t>(d)] = static_cast<double>(scale) * bounded;
   }
   return numbers;
+}
+
+// A key or value as it comes back from the cache, turned back where its type is turned.
+inline std::vector<double> rounded(KvType type, const float* row, int64_t head_dim) {
+  if (!is_rotated(type)) return rounded_as_is(type, row, head_dim);
+  const std::vector<float> stored = turned(std::vector<float>(row, row + head_dim));
+  return turned(rounded_as_is(type, stored.data(), head_dim));
 }
 
 // Storage in which every slot that nobody wrote is NaN, and random block tables.

@@ -204,7 +204,7 @@ int run_benchmark(const std::vector<const Kernels*>& all, int num_arguments, cha
     print_roofs(*kernels, options.num_threads);
     for (const NamedType& named : kTypes) {
       if (!options.type.empty() && options.type != named.name) continue;
-      if (options.activations == "int8" && is_float(named.type)) continue;
+      if (options.activations == "int8" && !takes_int8(named.type)) continue;
       const Body body = make_body(named.type, 400 << 20);
       for (const int64_t num_tokens : token_counts) measure(*kernels, named, body, options, num_tokens);
     }

@@ -90,6 +90,99 @@ inline BlockElement element_of_q6_k(const uint8_t* block, int e) {
   return {f16_value(half_at(block + 208)) * static_cast<float>(scale), low + 16 * high - 32, 0.0f};
 }
 
+inline BlockElement element_of_q2_k(const uint8_t* block, int e) {
+  const int q = (block[16 + 32 * (e / 128) + e % 32] >> (2 * (e / 32 % 4))) & 3;
+  const uint8_t numbers = block[e / 16];
+  const float d = f16_value(half_at(block + 80)), dmin = f16_value(half_at(block + 82));
+  return {d * static_cast<float>(numbers & 15), q, -(dmin * static_cast<float>(numbers >> 4))};
+}
+
+inline BlockElement element_of_q3_k(const uint8_t* block, int e) {
+  const int low = (block[32 + 32 * (e / 128) + e % 32] >> (2 * (e / 32 % 4))) & 3;
+  const int high = (block[e % 32] >> (e / 32)) & 1;
+  const uint8_t* s = block + 96;
+  const int i = e / 16;
+  const int scale = ((s[i % 8] >> (i / 8 * 4)) & 15) + 16 * ((s[8 + i % 4] >> (i / 4 * 2)) & 3) - 32;
+  return {f16_value(half_at(block + 108)) * static_cast<float>(scale), low + 4 * high - 4, 0.0f};
+}
+
+inline int iq4_value(int code) {
+  const int values[] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+  return values[code];
+}
+
+// Twice the number of an FP4: a sign, two bits of exponent with bias 1, one of fraction.
+inline int fp4_doubled(int code) {
+  const int exponent = (code >> 1) & 3, fraction = code & 1;
+  const int magnitude = exponent == 0 ? fraction : (2 + fraction) << (exponent - 1);
+  return code & 8 ? -magnitude : magnitude;
+}
+
+inline BlockElement element_of_iq4_xs(const uint8_t* block, int e) {
+  const int g = e / 32, i = e % 32;
+  const uint8_t byte = block[8 + 16 * g + i % 16];
+  const int low = (block[4 + g / 2] >> (g % 2 * 4)) & 15, high = (half_at(block + 2) >> (2 * g)) & 3;
+  const float scale = f16_value(half_at(block)) * static_cast<float>(low + 16 * high - 32);
+  return {scale, iq4_value(i < 16 ? byte & 15 : byte >> 4), 0.0f};
+}
+
+inline float float_at(const uint8_t* p) {
+  float x;
+  std::memcpy(&x, p, sizeof x);
+  return x;
+}
+
+// Sign, four bits of exponent with bias 7, three of fraction; no infinities.
+inline float e4m3_value(uint8_t byte) {
+  const int exponent = (byte >> 3) & 15, fraction = byte & 7;
+  const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -9)
+                                        : std::ldexp(static_cast<float>(8 + fraction), exponent - 10);
+  return byte & 0x80 ? -magnitude : magnitude;
+}
+
+// Element `e` of a block of one of our own types that have integers behind the scale.
+inline BlockElement element_of_own(WeightType type, const uint8_t* block, int e) {
+  const float d = float_at(block);
+  const auto nibble = [e](const uint8_t* bytes) {
+    const uint8_t byte = bytes[e / 32 * 16 + e % 16];
+    return e % 32 < 16 ? byte & 15 : byte >> 4;
+  };
+  switch (type) {
+    case WeightType::INT4_32:
+    case WeightType::INT4_128: return {d, nibble(block + 8), -(d * static_cast<float>(block[4]))};
+    case WeightType::INT8_32:
+    case WeightType::INT8_128: {
+      const float zero = static_cast<float>(static_cast<int8_t>(block[4]));
+      return {d, static_cast<int8_t>(block[8 + e]), -(d * zero)};
+    }
+    case WeightType::INT8_K: {
+      const float scale = static_cast<float>(static_cast<int8_t>(block[4 + e / 16]));
+      return {d * scale, static_cast<int8_t>(block[20 + e]), 0.0f};
+    }
+    default: return {float_at(block + e / 16 * 4) * 0.5f, fp4_doubled(nibble(block + 8)), 0.0f};
+  }
+}
+
+inline float nf4_value(int code) {
+  const float values[] = {-1.0f,
+                          -0.6961928009986877f,
+                          -0.5250730514526367f,
+                          -0.39491748809814453f,
+                          -0.28444138169288635f,
+                          -0.18477343022823334f,
+                          -0.09105003625154495f,
+                          0.0f,
+                          0.07958029955625534f,
+                          0.16093020141124725f,
+                          0.24611230194568634f,
+                          0.33791524171829224f,
+                          0.44070982933044434f,
+                          0.5626170039176941f,
+                          0.7229568362236023f,
+                          1.0f};
+  return values[code];
+}
+
 // Element `e` of a block, as the GGUF tensor formats define it. Quantised types only.
 inline BlockElement block_element(WeightType type, const uint8_t* block, int e) {
   const auto nibble = [e](const uint8_t* bytes) { return e < 16 ? bytes[e] & 15 : bytes[e - 16] >> 4; };
@@ -101,9 +194,15 @@ inline BlockElement block_element(WeightType type, const uint8_t* block, int e) 
     case WeightType::Q5_0: return {d, (nibble(block + 6) | fifth(block + 2)) - 16, 0.0f};
     case WeightType::Q5_1: return {d, nibble(block + 8) | fifth(block + 4), m};
     case WeightType::Q8_0: return {d, static_cast<int8_t>(block[2 + e]), 0.0f};
+    case WeightType::Q2_K: return element_of_q2_k(block, e);
+    case WeightType::Q3_K: return element_of_q3_k(block, e);
     case WeightType::Q4_K:
     case WeightType::Q5_K: return element_of_k45(type, block, e);
-    default: return element_of_q6_k(block, e);
+    case WeightType::Q6_K: return element_of_q6_k(block, e);
+    case WeightType::IQ4_NL: return {d, iq4_value(nibble(block + 2)), 0.0f};
+    case WeightType::IQ4_XS: return element_of_iq4_xs(block, e);
+    case WeightType::MXFP4: return {std::ldexp(0.5f, block[0] - 127), fp4_doubled(nibble(block + 1)), 0.0f};
+    default: return element_of_own(type, block, e);
   }
 }
 
@@ -116,6 +215,12 @@ inline float block_value(WeightType type, const uint8_t* block, int e) {
     }
     case WeightType::F16: return f16_value(half_at(block));
     case WeightType::BF16: return bf16_value(half_at(block));
+    case WeightType::FP8_32:
+    case WeightType::FP8_128: return float_at(block) * e4m3_value(block[4 + e]);
+    case WeightType::NF4_32: {
+      const uint8_t byte = block[4 + e % 16];
+      return float_at(block) * nf4_value(e < 16 ? byte & 15 : byte >> 4);
+    }
     default: {
       const BlockElement element = block_element(type, block, e);
       return element.scale * static_cast<float>(element.q) + element.offset;

@@ -20,6 +20,10 @@ constexpr NamedType kTypes[] = {
     {WeightType::Q4_0, "Q4_0"}, {WeightType::Q4_1, "Q4_1"}, {WeightType::Q5_0, "Q5_0"},
     {WeightType::Q5_1, "Q5_1"}, {WeightType::Q8_0, "Q8_0"}, {WeightType::Q4_K, "Q4_K"},
     {WeightType::Q5_K, "Q5_K"}, {WeightType::Q6_K, "Q6_K"},
+    {WeightType::Q2_K, "Q2_K"}, {WeightType::Q3_K, "Q3_K"}, {WeightType::IQ4_NL, "IQ4_NL"}, {WeightType::IQ4_XS, "IQ4_XS"},
+    {WeightType::MXFP4, "MXFP4"}, {WeightType::INT4_32, "INT4_32"}, {WeightType::INT4_128, "INT4_128"}, {WeightType::INT8_32, "INT8_32"},
+    {WeightType::INT8_128, "INT8_128"}, {WeightType::FP8_32, "FP8_32"}, {WeightType::FP8_128, "FP8_128"}, {WeightType::INT8_K, "INT8_K"},
+    {WeightType::FP4_16, "FP4_16"}, {WeightType::NF4_32, "NF4_32"},
 };
 
 inline bool is_float(WeightType type) { return block_elements(type) == 1; }
@@ -45,6 +49,25 @@ struct Matrix {
   }
 };
 
+// How many numbers of a block are floats, and where they begin.
+struct Numbers {
+  size_t halves, first, floats;
+};
+inline Numbers numbers_of(WeightType type) {
+  switch (type) {
+    case WeightType::Q4_1:
+    case WeightType::Q5_1:
+    case WeightType::Q4_K:
+    case WeightType::Q5_K: return {2, 0, 0};
+    case WeightType::Q2_K: return {2, 80, 0};
+    case WeightType::Q3_K: return {1, 108, 0};
+    case WeightType::Q6_K: return {1, 208, 0};
+    case WeightType::MXFP4: return {0, 0, 0};
+    case WeightType::FP4_16: return {0, 0, 2};
+    default: return type >= WeightType::INT4_32 ? Numbers{0, 0, 1} : Numbers{1, 0, 0};
+  }
+}
+
 // Random bits with scales of a moderate size.
 inline std::vector<uint8_t> random_rows(WeightType type, int64_t rows, int64_t cols, Random& random) {
   std::vector<uint8_t> file(static_cast<size_t>(rows * file_row_bytes(type, cols)));
@@ -66,12 +89,20 @@ inline std::vector<uint8_t> random_rows(WeightType type, int64_t rows, int64_t c
     for (size_t at = 1; at < file.size(); at += 2) file[at] = (file[at] & 0x80) | 0x3e;
     return file;
   }
+  const auto put_float = [&](size_t at) {  // of as few bits, so that products with weights are exact
+    put_half(at);
+    const float x = f16_value(half_at(&file[at]));
+    std::memcpy(&file[at], &x, sizeof x);
+  };
   const size_t block = static_cast<size_t>(file_row_bytes(type, block_elements(type)));
   for (size_t at = 0; at < file.size(); at += block) {
-    put_half(type == WeightType::Q6_K ? at + 208 : at);
-    const bool has_minimum = type == WeightType::Q4_1 || type == WeightType::Q5_1 ||
-                             type == WeightType::Q4_K || type == WeightType::Q5_K;
-    if (has_minimum) put_half(at + 2);
+    const Numbers numbers = numbers_of(type);
+    for (size_t i = 0; i < numbers.halves; ++i) put_half(at + numbers.first + 2 * i);
+    for (size_t i = 0; i < numbers.floats; ++i) put_float(at + 4 * i);
+    if (type == WeightType::MXFP4) file[at] = static_cast<uint8_t>(random.between(100, 140));
+    if (is_fp8(type)) {
+      for (size_t i = 4; i < block; ++i) file[at + i] &= 0xfb;  // no NaN
+    }
   }
   return file;
 }
@@ -104,7 +135,13 @@ inline void fill_weights(Matrix& matrix, uint8_t byte) {
     case WeightType::Q4_K:
     case WeightType::Q5_K: first = 16; break;
     case WeightType::Q6_K: first = 0, last = 192; break;
-    default: break;
+    case WeightType::Q2_K: first = 16, last = 80; break;
+    case WeightType::Q3_K: first = 0, last = 96; break;
+    case WeightType::IQ4_XS: first = 8; break;
+    case WeightType::MXFP4: first = 1; break;
+    case WeightType::INT8_K: first = 20; break;
+    default:
+      if (matrix.type >= WeightType::INT4_32) first = 8;
   }
   for (size_t at = 0; at < matrix.file.size(); at += block) {
     std::memset(&matrix.file[at + first], byte, last - first);

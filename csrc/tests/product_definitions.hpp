@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
 #include <vector>
 
 #include "matrices.hpp"
@@ -54,23 +55,26 @@ inline QuantisedTwin quantised_twin(const float* x, int64_t cols) {
   return twin;
 }
 
-// One output of a product with int8 activations: for each scale of the weights an exact sum, then the offset.
+// One output of a product with int8 activations: for each scale of the weights an exact sum, then the offsets.
 inline float int8_product(const std::vector<BlockElement>& weights, bool has_offset, int64_t part,
                           const QuantisedTwin& x) {
   float out = 0.0f;
   for (size_t begin = 0; begin < weights.size(); begin += kGroup) {
     const float activation_scale = x.scales[begin / kGroup];
-    int activation_sum = 0;
+    std::vector<int> activation_sums;
     for (size_t from = begin; from < begin + kGroup; from += static_cast<size_t>(part)) {
       int sum = 0;
+      activation_sums.push_back(0);
       for (size_t k = from; k < from + static_cast<size_t>(part); ++k) {
         sum += weights[k].q * x.q[k];
-        activation_sum += x.q[k];
+        activation_sums.back() += x.q[k];
       }
       out = std::fma(static_cast<float>(sum), weights[from].scale * activation_scale, out);
     }
-    const float scaled_sum = activation_scale * static_cast<float>(activation_sum);
-    if (has_offset) out = std::fma(weights[begin].offset, scaled_sum, out);
+    for (size_t i = 0; has_offset && i < activation_sums.size(); ++i) {
+      const float scaled_sum = activation_scale * static_cast<float>(activation_sums[i]);
+      out = std::fma(weights[begin + i * static_cast<size_t>(part)].offset, scaled_sum, out);
+    }
   }
   return out;
 }
@@ -78,9 +82,14 @@ inline float int8_product(const std::vector<BlockElement>& weights, bool has_off
 // The definition of a product with int8 activations.
 inline std::vector<float> int8_products(const Matrix& matrix, const std::vector<float>& x,
                                         int64_t x_stride, int64_t num_tokens, const float* bias) {
-  const int64_t part = matrix.type == WeightType::Q6_K ? 16 : 32;
-  const bool has_offset = matrix.type == WeightType::Q4_1 || matrix.type == WeightType::Q5_1 ||
-                          matrix.type == WeightType::Q4_K || matrix.type == WeightType::Q5_K;
+  const auto is_one_of = [&](std::initializer_list<WeightType> types) {
+    return std::find(types.begin(), types.end(), matrix.type) != types.end();
+  };
+  using T = WeightType;
+  const bool has_two_scales = is_one_of({T::Q2_K, T::Q3_K, T::Q6_K, T::INT8_K, T::FP4_16});
+  const int64_t part = has_two_scales ? 16 : 32;
+  const bool has_offset = is_one_of({T::Q4_1, T::Q5_1, T::Q2_K, T::Q4_K, T::Q5_K, T::INT4_32, T::INT4_128,
+                                     T::INT8_32, T::INT8_128});
   std::vector<QuantisedTwin> rows;
   for (int64_t t = 0; t < num_tokens; ++t) rows.push_back(quantised_twin(x.data() + t * x_stride, matrix.cols));
   std::vector<float> out(static_cast<size_t>(num_tokens * matrix.rows));

@@ -319,6 +319,24 @@ void check_causality(const KernelTable& kernels) {
   }
 }
 
+// The transform gives the bits of plain loops in its order, and twice it gives what it was given.
+template <class V>
+void check_rotation() {
+  Random random(7);
+  for (const int64_t size : {1, 2, 6, 8, 16, 24, 64, 80, 96, 128, 192, 256}) {
+    const std::vector<float> x = random.normals(size, 3.0f), expected = turned(x);
+    std::vector<float> actual = x;
+    rotate<V>(actual.data(), size);
+    const size_t num_bytes = static_cast<size_t>(size) * sizeof(float);
+    check(std::memcmp(actual.data(), expected.data(), num_bytes) == 0, "%s: %ld numbers differ",
+          V::kName, static_cast<long>(size));
+    rotate<V>(actual.data(), size);
+    for (size_t i = 0; i < x.size(); ++i) {
+      check(std::abs(actual[i] - x[i]) < 1e-5f, "%s: %g comes back as %g", V::kName, x[i], actual[i]);
+    }
+  }
+}
+
 void check_policies(const std::vector<KernelTable>& tables) {
   Random random(5);
   for (int i = 0; i < 10; ++i) {
@@ -337,6 +355,9 @@ void check_policies(const std::vector<KernelTable>& tables) {
 int main(int argc, char** argv) {
   const std::vector<KernelTable> tables = kernel_tables();
   run("work is cut into equal parts", check_plan);
+  run("keys and values are turned", [] {
+    each_policy([](auto policy) { check_rotation<decltype(policy)>(); });
+  });
   for (const KernelTable& kernels : tables) {
     if (argc > 1 && std::strcmp(argv[1], kernels.name) != 0) continue;
     std::printf("%s\n", kernels.name);

@@ -61,9 +61,68 @@ class Weights:
 
     def set_bias(self, matrix: int, values: Buffer) -> None: ...
     def add_vector(self, values: Buffer) -> int: ...
+    def add_order(self, columns: Sequence[int]) -> int:
+        """An order of columns for `Program.reorder`."""
+
     @property
     def num_bytes(self) -> int:
         """Of everything declared, whether allocated yet or not."""
+
+class PackedInts:
+    """A matrix of numbers of a few bits in words; csrc/convert.hpp has the meaning.
+
+    `shape`: rows and columns, `strides`: words from one row and column to the next. `packs_rows`:
+    neighbours in a word are of one column. ValueError where the data are too short.
+    """
+
+    def __init__(
+        self,
+        data: Buffer,
+        bits: int,
+        word_bits: int,
+        shape: tuple[int, int],
+        strides: tuple[int, int],
+        packs_rows: bool = False,
+        order: int = 0,
+        is_signed: bool = False,
+    ) -> None: ...
+
+class Scales:
+    """A table of scales; `shared`: rows of the matrix and columns that share one."""
+
+    def __init__(
+        self,
+        data: Buffer,
+        type: int,
+        shape: tuple[int, int],
+        strides: tuple[int, int],
+        shared: tuple[int, int],
+        factor: float = 1.0,
+    ) -> None: ...
+
+def convert_rows(
+    to: int,
+    codes: PackedInts,
+    scales: Scales,
+    zeros: PackedInts | None,
+    zero_point: int,
+    columns: Sequence[int],
+    groups: Sequence[int],
+    rows: tuple[int, int],
+) -> bytes:
+    """Rows [first, end) as the type `to` stores them. ValueError for tables that do not fit."""
+
+def quantise_rows(type: int, data: Buffer, cols: int, to: int) -> bytes:
+    """Float rows rounded to the type `to`. ValueError for numbers that are not finite."""
+
+def int_tables(type: int, rows: Buffer, cols: int) -> tuple[bytes, bytes, bytes]:
+    """Rows of INT4 or INT8 as codes in words, float16 scales, and zero points (INT4 only)."""
+
+def repack_blocks(ggml_type: int, data: Buffer) -> bytes:
+    """Blocks of a GGUF type without kernels of its own as INT8_K. ValueError for another type."""
+
+def nested_scales(codes: Buffer, map: Buffer, scales: Buffer, block: int, offset: float) -> bytes:
+    """float32 map[code] * scales[i // block] + offset for each code."""
 
 class KvPool:
     """KV blocks of all layers; a layer is (num_kv_heads, head_dim).
@@ -217,6 +276,7 @@ class Program:
     def add(self, rows: Rows, barrier: bool, a: View, b: View, out: View) -> None: ...
     def scale(self, rows: Rows, barrier: bool, factor: float, x: View, out: View) -> None: ...
     def soft_cap(self, rows: Rows, barrier: bool, cap: float, x: View, out: View) -> None: ...
+    def reorder(self, rows: Rows, barrier: bool, order: int, x: View, out: View) -> None: ...
     def wanted_rows(self, rows: Rows, barrier: bool, x: View, out: View) -> None: ...
     def route(
         self,

@@ -81,6 +81,8 @@ def transformers_text(
     if as_parts:
         messages = [
             {**message, "content": [{"type": "text", "text": message["content"]}]}
+            if message["role"] != "tool"  # many templates handle only text there
+            else message
             for message in messages
         ]
     rendered, _ = chat_template_utils.render_jinja_template(
@@ -91,7 +93,7 @@ def transformers_text(
 
 
 @pytest.fixture(autouse=True)
-def _fixed_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def fixed_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_template_utils, "datetime", FixedClock)
     chat_template_utils._compile_jinja_template.cache_clear()
 

@@ -211,6 +211,27 @@ def test_keys_and_values_of_any_size_are_rounded_as_defined(
     twins.assert_close(attend(spec), batch, q, k, v, rtol=2e-5, atol=1e-6 * size)
 
 
+@pytest.mark.parametrize(("kv_type", "limit"), [(KvType.INT8, 0.012), (KvType.INT4, 0.2)])
+@pytest.mark.parametrize("head_dim", [64, 96])
+def test_dimensions_that_stand_out_do_not_coarsen_the_others(
+    isa: str, head_dim: int, kv_type: KvType, limit: float
+) -> None:
+    """Keys and values with two numbers twenty times as large as the rest, as models have them."""
+    spec = AttentionSpec(0, 2, 1, head_dim, head_dim**-0.5)
+    q, k, v = random_qkv(spec, 40, seed=3)
+    q[:, 5] = q[:, head_dim + 5] = 0.0  # large keys that no query asks for
+    k[:, 5] *= 20
+    v[:, 7] *= 20
+
+    def outputs(kv_type: KvType) -> Tensor:
+        twins = OpTwins(isa=isa, head_dim=head_dim, kv_type=kv_type)
+        return twins.native(attend(spec), Sequences.make(1, 8, 40).step([40]), q, k, v)
+
+    difference = outputs(kv_type) - outputs(KvType.F32)
+    ordinary = difference.reshape(-1, head_dim).index_select(1, torch.arange(8, head_dim))
+    assert float(ordinary.square().mean().sqrt()) < limit
+
+
 @pytest.mark.parametrize("kv_type", KvType)
 def test_bits_do_not_depend_on_batch_chunks_or_threads(isa: str, kv_type: KvType) -> None:
     """A sequence alone in one piece, in chunks, among others, on one thread or three."""

@@ -14,7 +14,7 @@ from tests.support.random_weights import numbers_of, random_rows, random_view
 
 
 @pytest.mark.parametrize("type", WeightType)
-def test_every_type_means_the_numbers_that_the_gguf_package_reads(type: WeightType) -> None:
+def test_every_type_means_the_numbers_of_an_independent_reading(type: WeightType) -> None:
     """To the bit, for random bytes of several blocks a row."""
     rows = random_rows(type, 7, 768, seed=3)
     view = TensorView("x", type, (7, 768), memoryview(rows.tobytes()))

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from octavo.backends.torch.kv_codec import decode, encode
+from octavo.backends.torch.kv_codec import decode, encode, rotate
 from octavo.ops.kv_types import KV_TYPES, KvType
 
 HEAD_DIM = 16
@@ -61,6 +61,26 @@ def test_8_bit_floats_are_rounded_to_the_nearest_and_saturate(type: KvType) -> N
         spacing = 2.0 ** (exponent - mantissa)
         expected = min(round(abs(before) / spacing) * spacing, largest)
         assert math.copysign(expected, before) == after
+
+
+@pytest.mark.parametrize("head_dim", [1, 6, 16, 24, 64, 256])
+def test_turning_is_orthogonal_and_its_own_inverse(head_dim: int) -> None:
+    """So scores stay, and outputs come back."""
+    x, y = torch.randn(2, 5, head_dim, generator=torch.Generator().manual_seed(2))
+
+    torch.testing.assert_close((rotate(x) * rotate(y)).sum(-1), (x * y).sum(-1))
+    torch.testing.assert_close(rotate(rotate(x)), x)
+
+
+@pytest.mark.parametrize("head_dim", [8, 64, 96])
+def test_a_number_that_stands_out_is_spread_over_the_whole_run(head_dim: int) -> None:
+    """The largest power of two that divides the head is a run."""
+    x = torch.zeros(head_dim)
+    x[3] = 8.0
+    order = head_dim & -head_dim
+
+    assert rotate(x)[:order].abs().tolist() == pytest.approx([8.0 / math.sqrt(order)] * order)
+    assert not rotate(x)[order:].any()
 
 
 @pytest.mark.parametrize("type", KvType)

@@ -20,7 +20,7 @@ from tests.support.random_weights import random_view
 ISAS = _native.available_isas()
 ACTIVATIONS: list[Activation] = ["silu", "gelu_tanh", "gelu", "relu", "relu2", "tanh"]
 NUM_TOKENS = [1, 2, 3, 5, 8, 19]
-QUANTISED_TYPES = [type for type in WeightType if type.block_elements > 1]
+INT8_TYPES = [type for type in WeightType if type.takes_int8]
 
 pytestmark = pytest.mark.parametrize("isa", ISAS)
 
@@ -57,7 +57,7 @@ def test_linear_over_every_weight_type(isa: str, type: WeightType, out_features:
             twins.assert_close(lambda ops, w, x: ops.linear(x, w), plain_batch(num_tokens), x)
 
 
-@pytest.mark.parametrize("type", QUANTISED_TYPES)
+@pytest.mark.parametrize("type", INT8_TYPES)
 @pytest.mark.parametrize("out_features", [1, 8, 13, 40])
 def test_linear_of_int8_activations(isa: str, type: WeightType, out_features: int) -> None:
     """Rows of very different size, with columns that stand out, as real activations have them."""

@@ -43,6 +43,7 @@ class RandomCheckpoint:
     seed: int = 1
     name: str = "random"
     chat_template: str | None = None
+    quantisation: str | None = None
     tensors: Mapping[str, TensorView] = field(default_factory=dict)  # made where none are given
 
     def __post_init__(self) -> None:

@@ -344,7 +344,8 @@ CASES: dict[str, TinyCase] = {
         },
         torch.bfloat16,
     ),
-    # Widths that a super-block of 256 elements divides.
+    # Widths that blocks of 128 elements divide, and those of 256.
+    "llama_128": TinyCase("llama", {"hidden_size": 128, "intermediate_size": 256}),
     "llama_wide": TinyCase("llama", {"hidden_size": 256, "intermediate_size": 256}),
     "mixtral_wide": TinyCase("mixtral", {"hidden_size": 256, "intermediate_size": 256}),
     "gemma3_wide": TinyCase(

@@ -20,7 +20,8 @@ from gguf import GGMLQuantizationType as GgmlType
 from transformers import PreTrainedModel
 
 from octavo.weights.checkpoint import WeightType
-from tests.support.random_weights import random_rows
+from octavo.weights.gguf_repack import REPACKED
+from tests.support.random_weights import random_repacked_rows, random_rows
 from tests.support.tiny_encoders import pair_library
 from tests.support.tiny_experts import exported, imported
 from tests.support.tiny_models import BOS, EOS, VOCAB_SIZE
@@ -120,9 +121,13 @@ def quantise(oracle: PreTrainedModel, choose: ChooseType) -> dict[str, StoredTen
             continue
         values = parameter.numpy()
         type = choose(name) if _is_matrix(name, values.shape) else GgmlType.F32
-        if type.name.endswith("_K"):  # no Python package can quantise to these
-            num_cols = values.shape[-1]
-            num_rows = values.size // num_cols
+        num_cols = values.shape[-1]
+        num_rows = values.size // num_cols
+        if int(type) in REPACKED:
+            rows = random_repacked_rows(int(type), num_rows, num_cols, seed=len(stored))
+            rows = rows.reshape(*values.shape[:-1], -1)
+        elif type.name.endswith("_K") or type.name.startswith("IQ"):
+            # No Python package can quantise to these.
             rows = random_rows(WeightType(int(type)), num_rows, num_cols, seed=len(stored))
             rows = rows.reshape(*values.shape[:-1], -1)
         else:

@@ -12,7 +12,8 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 
 from octavo.errors import CorruptFileError, InvalidRequestError, ModelFileError
 from octavo.text.spelling import CHARACTER_OF_BYTE
-from octavo.text.tokenizer import LONG_TEXT, Tokenizer, tokenizer_from_folder
+from octavo.text.tokenizer import LONG_TEXT, Tokenizer
+from octavo.text.tokenizer_folder import tokenizer_from_folder
 from tests.support.hard_strings import hard_strings
 
 BOS, EOS = "<s>", "</s>"
@@ -206,12 +207,11 @@ def test_a_vocabulary_with_gaps_ends_at_its_highest_id(tmp_path: Path) -> None:
     assert (tokenizer.token_of(7), tokenizer.token_of(3)) == ("b", "")
 
 
-def test_a_folder_without_tokenizer_json_is_refused_by_the_name_of_the_file(tmp_path: Path) -> None:
-    """And a lone tokenizer.model is explained."""
-    with pytest.raises(ModelFileError, match=r"has no tokenizer\.json"):
-        tokenizer_from_folder(tmp_path)
-    (tmp_path / "tokenizer.model").touch()
-    with pytest.raises(ModelFileError, match=r"tokenizer\.model alone"):
+def test_a_folder_without_a_vocabulary_is_refused_by_the_names_of_the_files(
+    tmp_path: Path,
+) -> None:
+    """All of them."""
+    with pytest.raises(ModelFileError, match=r"none of tokenizer\.json, tekken\.json"):
         tokenizer_from_folder(tmp_path)
 
 

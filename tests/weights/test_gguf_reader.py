@@ -17,7 +17,8 @@ from octavo.errors import CorruptFileError, ModelFileError, UnsupportedModelErro
 from octavo.ops.rope import rope_table
 from octavo.weights.checkpoint import WeightType
 from octavo.weights.gguf_checkpoint import open_gguf
-from octavo.weights.gguf_reader import read_gguf
+from octavo.weights.gguf_reader import KNOWN_TYPES, read_gguf
+from octavo.weights.gguf_repack import REPACKED
 from tests.support.gguf_bytes import (
     ARRAY,
     I32,
@@ -84,7 +85,7 @@ def test_metadata_of_every_type_comes_out_as_the_format_s_own_writer_put_it_in(p
     assert metadata["texts"] == ["a", "", "ü"]
 
 
-@pytest.mark.parametrize("weight_type", list(WeightType), ids=lambda t: t.name)
+@pytest.mark.parametrize("weight_type", KNOWN_TYPES.values(), ids=lambda t: t.name)
 def test_tensors_of_every_type_come_out_byte_for_byte(path: Path, weight_type: WeightType) -> None:
     """Name, shape in rows and columns, and the raw bytes, against the package `gguf`."""
     rows, columns = 3, 512
@@ -271,14 +272,15 @@ def test_a_big_endian_file_is_refused_by_that_name(path: Path) -> None:
 def test_types_that_we_do_not_have_are_named_with_those_we_have(path: Path) -> None:
     """All of them at once, with the number of tensors."""
     file = tiny_llama()
-    file.tensors += [TensorBytes("a", (256,), 16), TensorBytes("b", (256,), 16)]
+    file.tensors += [TensorBytes("a", (256,), 40), TensorBytes("b", (256,), 40)]
     file.tensors += [TensorBytes("c", (256,), 77)]
 
     with pytest.raises(UnsupportedModelError) as caught:
         read_gguf(file.write(path))
 
-    assert "IQ2_XXS (2 tensors), type 77 (1 tensors)" in str(caught.value)
-    assert all(weight_type.name in str(caught.value) for weight_type in WeightType)
+    assert "NVFP4 (2 tensors), type 77 (1 tensors)" in str(caught.value)
+    names = [type.name for type in KNOWN_TYPES.values()] + [name for name, _ in REPACKED.values()]
+    assert all(name in str(caught.value) for name in names)
 
 
 def test_what_is_no_readable_file_is_refused(tmp_path: Path) -> None:

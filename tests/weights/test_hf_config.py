@@ -387,10 +387,6 @@ UNSUPPORTED: dict[str, tuple[dict[str, Any], str]] = {
         {"architectures": None, "model_type": "bert"},
         "architecture model_type bert is not supported",
     ),
-    "quantisation": (
-        {"quantization_config": {"quant_method": "gptq", "bits": 4}},
-        "quantisation gptq is not supported. Supported: F32, F16 and BF16 .*Q4_K",
-    ),
     "activation": ({"hidden_act": "xielu"}, "activation 'xielu' is not supported"),
     "rope scaling": (
         {"rope_scaling": {"rope_type": "mrope"}},

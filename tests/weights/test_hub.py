@@ -111,6 +111,28 @@ def test_a_folder_is_fetched_once_and_only_what_is_needed(hub: StubHub, opened: 
     assert again == Outcome(results=[[REPOSITORY, 11]], reports=[], imported=False)
 
 
+def test_a_plan_fetches_config_json_alone(hub: StubHub, tmp_path: Path) -> None:
+    """What a model takes is known before its weights are; a repository that is lost is refused."""
+    code = "import sys; from octavo.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    ended = [
+        subprocess.run(
+            [sys.executable, "-c", code, "plan", model, "--memory", "1G", "--json"],
+            env=os.environ
+            | {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "NO_PROXY": "127.0.0.1"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        for model in (REPOSITORY, "acme/nothing")
+    ]
+
+    assert (ended[0].returncode, hub.fetched) == (0, ["config.json"]), ended[0].stderr
+    assert json.loads(ended[0].stdout)["model"] == REPOSITORY
+    assert (ended[1].returncode, ended[1].stdout) == (1, "")
+    assert "the hub has no model acme/nothing" in ended[1].stderr
+
+
 def test_an_interrupted_download_goes_on_where_it_stopped(
     hub: StubHub, opened: Any, tmp_path: Path
 ) -> None:

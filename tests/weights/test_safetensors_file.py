@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from octavo.errors import CorruptFileError, ModelFileError, UnsupportedModelError
 from octavo.weights.checkpoint import WeightType
-from octavo.weights.safetensors_file import MAX_HEADER_BYTES, read_safetensors
+from octavo.weights.safetensors_file import MAX_HEADER_BYTES, read_safetensors, read_stored
+from octavo.weights.stored_tensor import NUM_BITS
 from tests.support.safetensors_bytes import honest_header, safetensors_bytes
 
 TYPES = {
@@ -132,9 +133,12 @@ def test_a_header_beyond_the_limit_is_not_even_parsed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["I64", "F8_E4M3", "F64", "BOOL"])
-def test_types_that_we_do_not_have_are_named_with_those_we_have(path: Path, dtype: str) -> None:
-    """Not corrupt, but nothing that we can compute with."""
-    path.write_bytes(safetensors_bytes(_entry(dtype=dtype), bytes(8)))
+def test_types_that_are_no_floats_are_named_with_those_that_are(path: Path, dtype: str) -> None:
+    """Not corrupt, but nothing that we can compute with unless it is part of a quantised matrix."""
+    count = 8 * 8 // NUM_BITS[dtype]
+    path.write_bytes(safetensors_bytes(_entry(dtype=dtype, shape=(count,)), bytes(8)))
+
+    assert read_stored(path)["a"].dtype == dtype
 
     with pytest.raises(UnsupportedModelError, match=f"a has the type {dtype}.*F32, F16, BF16"):
         read_safetensors(path)

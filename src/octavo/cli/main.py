@@ -21,7 +21,9 @@ COMMANDS = {
     "top": ("octavo.cli.top", "Watch the requests and KV blocks of a running server."),
     "metrics": ("octavo.cli.metrics", "Print a dashboard or alert rules for its metrics."),
     "pull": ("octavo.cli.pull", "Fetch a model into the cache."),
+    "quantize": ("octavo.cli.quantize", "Write a checkpoint with fewer bits."),
     "list": ("octavo.cli.list_models", "List the models that are at hand."),
+    "plan": ("octavo.cli.plan", "Tell what a model takes and how many users fit, from its header."),
     "bench": ("octavo.cli.bench", "Measure speed on this machine."),
     "doctor": ("octavo.cli.doctor", "Report what Octavo sees of this machine."),
 }

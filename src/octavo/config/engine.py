@@ -22,6 +22,24 @@ KV_DTYPES = (
 )
 WEIGHT_DTYPES = ("auto", "float32", "bfloat16", "float16")
 DTYPE_NAMES = {"half": "float16", "float": "float32"}  # further names of them, as in vLLM
+# Methods of checkpoints, and what floats can become while they are loaded.
+CHECKPOINT_QUANTISATIONS = (
+    *("awq", "bitsandbytes", "compressed-tensors", "fp8", "gguf", "gptq", "modelopt"),
+)
+ONLINE_QUANTISATIONS = ("int8", "int4", "fp8")
+QUANTISATION_ALIASES = {  # of vLLM
+    "auto_awq": "awq",
+    "auto_gptq": "gptq",
+    "awq_marlin": "awq",
+    "fp8_per_channel": "fp8",
+    "gptq_marlin": "gptq",
+    "modelopt_fp4": "modelopt",
+}
+QUANTISATIONS = (
+    *("auto", *ONLINE_QUANTISATIONS),
+    *(name for name in CHECKPOINT_QUANTISATIONS if name != "fp8"),
+    *QUANTISATION_ALIASES,
+)
 POLICIES = ("fcfs", "priority", "fair")
 PREEMPTION_MODES = ("recompute", "swap", "auto")
 BACKENDS = ("native", "torch")
@@ -41,6 +59,12 @@ class ModelConfig:
         "auto",
         "Type of unquantised weights in memory; auto keeps the checkpoint's own.",
         choices=WEIGHT_DTYPES,
+    )
+    quantization: str = option(
+        "auto",
+        "auto: as the checkpoint is; int8, int4 or fp8: round the layers' matrices of a checkpoint "
+        "of floats while it is loaded; another name must be the checkpoint's own.",
+        choices=QUANTISATIONS,
     )
     activation_dtype: str = option(
         "auto",

@@ -58,6 +58,7 @@ class EngineOptions(TypedDict, total=False):
     tokenizer: str | None
     revision: str | None
     dtype: str
+    quantization: str | None
     activation_dtype: str
     runner: str
     convert: str
@@ -115,7 +116,6 @@ class LLMOptions(EngineOptions, total=False):
     load_format: str
     max_seq_len_to_capture: int
     pipeline_parallel_size: int
-    quantization: str | None
     skip_tokenizer_init: bool
     task: str | None
     tensor_parallel_size: int

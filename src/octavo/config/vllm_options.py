@@ -80,9 +80,8 @@ ENGINE_OPTIONS: tuple[VllmOption, ...] = (
     *refused(_YOUR_CODE, ("auto",), value="worker_cls worker_extension_cls scheduler_cls"),
     *refused(_YOUR_CODE, value="io_processor_plugin reasoning_parser_plugin"),
     # Model and files
-    *refused("weights are served as the files have them", ("auto", "gguf"), value="quantization"),
-    *refused("weights are served as the files have them", object="quantization_config"),
-    *idle("nothing is quantised at start", switch="allow_deprecated_quantization"),
+    *refused("use --quantization int8, int4 or fp8", object="quantization_config"),
+    *idle("no way to quantise is deprecated", switch="allow_deprecated_quantization"),
     *refused(
         "the format is recognised from the files",
         ("auto", "hf", "safetensors", "gguf"),

@@ -33,9 +33,11 @@ from octavo.executor.inline import InlineExecutor
 from octavo.foundation.clock import Clock
 from octavo.logits_processors.loading import load_classes
 from octavo.sampling_params import SamplingParams
-from octavo.text.tokenizer import Tokenizer, tokenizer_from_folder
+from octavo.text.tokenizer import Tokenizer
+from octavo.text.tokenizer_folder import tokenizer_from_folder
 from octavo.weights.checkpoint import Checkpoint
 from octavo.weights.progress import OnProgress, PullProgress
+from octavo.weights.quant.online import with_quantisation
 from octavo.weights.source import open_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -104,6 +106,7 @@ def build_engine(config: EngineConfig, clock: Clock, report: ReportProgress) -> 
         on_progress=_download_reporter(report),
         overrides=json_option("hf_overrides", model.hf_overrides),
     )
+    checkpoint = with_quantisation(checkpoint, model.quantization)
     checkpoint = with_kind(checkpoint, model)
     config = with_processors(config_for(config, checkpoint.facts), checkpoint.facts)
     with ThreadPoolExecutor(1, thread_name_prefix="octavo-tokenizer") as helper:

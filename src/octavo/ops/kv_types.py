@@ -1,9 +1,9 @@
 """How keys and values are stored: the types, their names, and the bytes that they take.
 
 `int8` and `int4` keep a float16 scale for each token and head, found when the token is written:
-max |x| / 127, or the number of largest magnitude / -8, and the nearest integers of x / scale. The
-8-bit floats are those of OCP ("OCP 8-bit Floating Point Specification", 2023) without a scale;
-numbers too large for them become the largest one.
+max |x| / 127, or the number of largest magnitude / -8, and the nearest integers of x / scale. Both
+are turned by a Hadamard matrix before. The 8-bit floats are those of OCP ("OCP 8-bit Floating Point
+Specification", 2023) without a scale; numbers too large for them become the largest one.
 """
 
 from __future__ import annotations
@@ -26,6 +26,20 @@ class KvType(IntEnum):
     def has_scales(self) -> bool:
         """Whether each token and head has a scale."""
         return self in (KvType.INT8, KvType.INT4)
+
+    @property
+    def is_rotated(self) -> bool:
+        """Whether keys and values are turned by a Hadamard matrix before they are rounded.
+
+        It spreads numbers that stand out over a whole head (Ashkboos et al. 2024, "QuaRot").
+        Queries are turned alike, which leaves scores as they are, and outputs are turned back.
+        """
+        return self.has_scales
+
+    @property
+    def layout(self) -> str:
+        """What the bytes of a block depend on, for those that outlive the process."""
+        return f"{self.name} turned" if self.is_rotated else self.name
 
     def row_bytes(self, head_dim: int) -> int:
         """Bytes of one key or value of one head, its scale included."""

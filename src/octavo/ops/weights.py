@@ -20,6 +20,9 @@ class Linear:
     in_features: int
     parts: tuple[int, ...]  # out_features of each tensor that was put together
     handle: object
+    # How the back end reorders the columns of the input first; None: it does not. See
+    # `weights.checkpoint.TensorView.columns`.
+    order: object = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,7 +225,7 @@ class NativeRunner:
             self._facts,
             max_model_len=plan.max_model_len,
             block_size=self._block_size,
-            kv_type=self._kv_type.name,
+            kv_type=self._kv_type.layout,
             groups=self._kv_groups,
             arithmetic=f"native {self._kernels.name} {self._float_type} {self._activation_dtype}",
         )

@@ -27,7 +27,7 @@ from tokenizers import (
 
 from octavo.errors import CorruptFileError, UnsupportedModelError
 from octavo.text.library import Library
-from octavo.text.pre_tokenizers import word_rule
+from octavo.text.pre_tokenizers import WordRule, word_rule
 from octavo.text.sentencepiece import Pieces, SentencePieceLibrary, open_pieces
 from octavo.text.spelling import BYTE_TOKEN, SPACE_MARK
 from octavo.text.tokenizer import Frame, Tokenizer
@@ -70,20 +70,23 @@ class StoredStrings(Protocol):
         """(each string as its length u64 and its bytes, their number); None for other values."""
 
 
-def tokenizer_from_gguf(metadata: Mapping[str, object]) -> Tokenizer:
+def tokenizer_from_gguf(metadata: Mapping[str, object], rule: WordRule | None = None) -> Tokenizer:
     """Build the tokenizer that a GGUF file describes.
+
+    `rule` cuts words in place of the one that the file names.
 
     Raises UnsupportedModelError for a kind of vocabulary or pre-tokenizer that is not known,
     CorruptFileError for lists that are missing or contradict each other.
     """
-    return _GgufVocabulary(metadata).build()
+    return _GgufVocabulary(metadata, rule).build()
 
 
 class _GgufVocabulary:
     """The keys of one file, checked."""
 
-    def __init__(self, metadata: Mapping[str, object]) -> None:
+    def __init__(self, metadata: Mapping[str, object], rule: WordRule | None) -> None:
         self._metadata = metadata
+        self._rule = rule
         self._stored, self._num_tokens = self._stored_tokens()
         kinds = self._list("token_type", int, optional=True)
         self.kinds: Sequence[int] = kinds or [TokenKind.NORMAL] * self._num_tokens
@@ -134,21 +137,24 @@ class _GgufVocabulary:
 
     def _byte_level(self) -> tuple[Library, bool]:
         """Byte-level BPE: merges are in the file, the cutting of words is known by name."""
-        name = self._metadata.get(KEY + "pre")
-        if not isinstance(name, str):
-            logger.warning("the file has no %spre; words are cut by the rule `default`", KEY)
-            name = "default"
-        rule = word_rule(name)
+        rule = self._rule or self._named_rule()
         merges = [_halves(merge) for merge in self._list("merges", str)]
         model = _bpe(vocab=self.ids, merges=merges, ignore_merges=rule.ignores_merges)
         library = tokenizers.Tokenizer(model)
         normalizer = rule.normalizer()
         if normalizer is not None:
             library.normalizer = normalizer
-        library.pre_tokenizer = rule.pre_tokenizer()
+        library.pre_tokenizer = _pre_tokenizer(rule)
         library.decoder = decoders.ByteLevel()
         self._add_whole_tokens(library)
         return library, rule.adds_bos
+
+    def _named_rule(self) -> WordRule:
+        name = self._metadata.get(KEY + "pre")
+        if not isinstance(name, str):
+            logger.warning("the file has no %spre; words are cut by the rule `default`", KEY)
+            name = "default"
+        return word_rule(name)
 
     def _sentencepiece(self) -> tuple[Library, bool]:
         """SentencePiece BPE: the file has scores, from which the merges follow."""
@@ -367,6 +373,13 @@ def _grouped(kinds: Sequence[int]) -> dict[int, list[int]]:
     for id_, kind in enumerate(kinds):
         groups[kind].append(id_)
     return groups
+
+
+def _pre_tokenizer(rule: WordRule) -> pre_tokenizers.PreTokenizer:
+    try:
+        return rule.pre_tokenizer()
+    except Exception as error:  # the library raises nothing narrower
+        raise CorruptFileError(f"words cannot be cut by {rule.expressions}: {error}") from error
 
 
 def _halves(merge: str) -> tuple[str, str]:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 from octavo.errors import InvalidRequestError
 from octavo.text.library import Library
 from octavo.text.spelling import SPELLED, Spelling, spelling_of_decoder
-from octavo.text.tokenizer_files import TokenizerFiles, open_library, read_tokenizer_files
+from octavo.text.tokenizer_files import TokenizerFiles, open_library
 from octavo.text.vocabulary import Vocabulary
 
 # Names under which a chat template sees special tokens.
@@ -211,14 +210,11 @@ class Tokenizer:
         return None if token is None else self.id_of(token)
 
 
-def tokenizer_from_folder(path: Path) -> Tokenizer:
-    """The tokenizer of a model folder in Hugging Face's layout.
+def tokenizer_from_json(files: TokenizerFiles) -> Tokenizer:
+    """The tokenizer of a folder that has tokenizer.json, and what its other files say.
 
-    Reads tokenizer.json, and where they exist tokenizer_config.json, special_tokens_map.json and
-    added_tokens.json. Raises ModelFileError when tokenizer.json is missing, CorruptFileError when a
-    file is malformed.
+    Raises CorruptFileError when the file is malformed.
     """
-    files = read_tokenizer_files(path)
     library = open_library(files)
     named = {
         name: token

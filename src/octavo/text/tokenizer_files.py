@@ -16,7 +16,7 @@ from pathlib import Path
 
 import tokenizers
 
-from octavo.errors import CorruptFileError, ModelFileError
+from octavo.errors import CorruptFileError
 
 logger = logging.getLogger(__name__)
 
@@ -73,15 +73,10 @@ class TokenizerFiles:
 
 
 def read_tokenizer_files(folder: Path) -> TokenizerFiles:
-    """Read what lies in the folder beside tokenizer.json.
+    """Read what lies in the folder beside the vocabulary.
 
-    Raises ModelFileError when there is no tokenizer.json, CorruptFileError for malformed JSON.
+    Raises CorruptFileError for malformed JSON.
     """
-    if not (folder / "tokenizer.json").is_file():
-        message = f"{folder} has no tokenizer.json"
-        if (folder / "tokenizer.model").is_file():
-            message += " (a tokenizer.model alone is not read: save the fast tokenizer as well)"
-        raise ModelFileError(message)
     return TokenizerFiles(
         folder,
         config=_read_object(folder / "tokenizer_config.json"),
@@ -103,7 +98,7 @@ def open_library(files: TokenizerFiles) -> tokenizers.Tokenizer:
     library.no_truncation()
     library.no_padding()
     known = {id_: _flags(token) for id_, token in library.get_added_tokens_decoder().items()}
-    wanted = _wanted_tokens(files)
+    wanted = wanted_tokens(files)
     missing = [token for id_, token in sorted(wanted.items()) if known.get(id_) != _flags(token)]
     if missing:
         library.add_tokens(missing)
@@ -119,7 +114,7 @@ def open_library(files: TokenizerFiles) -> tokenizers.Tokenizer:
     return library
 
 
-def _wanted_tokens(files: TokenizerFiles) -> dict[int, tokenizers.AddedToken]:
+def wanted_tokens(files: TokenizerFiles) -> dict[int, tokenizers.AddedToken]:
     """Added tokens that tokenizer_config.json or added_tokens.json list, by id."""
     listed = files.config.get("added_tokens_decoder")
     wanted = {}

@@ -39,6 +39,12 @@ class GgufCheckpoint:
     chat_template: str | None
     metadata: GgufMetadata
 
+    @property
+    def quantisation(self) -> str | None:
+        """See `Checkpoint`: "gguf" where any tensor is quantised."""
+        is_quantised = any(view.type.block_elements > 1 for view in self.tensors.values())
+        return "gguf" if is_quantised else None
+
     def load_tokenizer(self) -> Tokenizer:
         """Build the tokenizer from the vocabulary in the file."""
         return tokenizer_from_gguf(self.metadata)

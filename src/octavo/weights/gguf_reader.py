@@ -22,6 +22,7 @@ from typing import NoReturn
 from octavo.errors import CorruptFileError, UnsupportedModelError
 from octavo.weights.checkpoint import TensorView, WeightType
 from octavo.weights.gguf_metadata import ARRAY, LENGTH, SCALARS, STRING, GgufMetadata, StoredArray
+from octavo.weights.gguf_repack import BLOCK_ELEMENTS, REPACKED, repacked_view
 from octavo.weights.mapped_file import map_file
 
 MAGIC = b"GGUF"
@@ -34,30 +35,15 @@ MIN_ENTRY_BYTES = 8 + 4 + 8 + 4 + 8  # an unnamed tensor of one dimension
 # Names of the types that ggml has and we do not, for the refusal.
 OTHER_TYPES = {
     9: "Q8_1",
-    10: "Q2_K",
-    11: "Q3_K",
-    15: "Q8_K",
-    16: "IQ2_XXS",
-    17: "IQ2_XS",
-    18: "IQ3_XXS",
-    19: "IQ1_S",
-    20: "IQ4_NL",
-    21: "IQ3_S",
-    22: "IQ2_S",
-    23: "IQ4_XS",
     24: "I8",
     25: "I16",
     26: "I32",
     27: "I64",
     28: "F64",
-    29: "IQ1_M",
-    34: "TQ1_0",
-    35: "TQ2_0",
-    39: "MXFP4",
     40: "NVFP4",
     41: "Q1_0",
 }
-KNOWN_TYPES = {int(weight_type): weight_type for weight_type in WeightType}
+KNOWN_TYPES = {int(type): type for type in WeightType if type.is_ggml}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +53,7 @@ class GgufFile:
     path: Path
     metadata: GgufMetadata
     tensors: dict[str, TensorView]
+    stored_keys: dict[str, memoryview]  # each key with its value, as the file has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +75,15 @@ def read_gguf(path: Path) -> GgufFile:
     return _Reader(path).read()
 
 
+def _block_of(type_number: int) -> tuple[str, int, int]:
+    """Name of a type, elements and bytes of its blocks."""
+    if type_number in REPACKED:
+        name, num_bytes = REPACKED[type_number]
+        return name, BLOCK_ELEMENTS, num_bytes
+    weight_type = KNOWN_TYPES[type_number]
+    return weight_type.name, weight_type.block_elements, weight_type.block_bytes
+
+
 class _Reader:
     """A position in the mapped file that only moves forward."""
 
@@ -100,17 +96,20 @@ class _Reader:
     def read(self) -> GgufFile:
         num_tensors, num_keys = self._header()
         values: dict[str, object] = {}
+        stored: dict[str, memoryview] = {}
         for _ in range(num_keys):
+            start = self._position
             key = self._string("a key", MAX_NAME_BYTES)
             if key in values:
                 self._refuse(f"the key {key} appears twice")
             values[key] = self._value(key)
+            stored[key] = self._data[start : self._position]
         entries = [self._entry() for _ in range(num_tensors)]
         alignment = self._alignment(values)
         data_start = -(-self._position // alignment) * alignment
         self._check_types(entries)
         tensors = self._tensors(entries, data_start, alignment)
-        return GgufFile(self._path, GgufMetadata(values, str(self._path)), tensors)
+        return GgufFile(self._path, GgufMetadata(values, str(self._path)), tensors, stored)
 
     # Parts of the file, in order.
 
@@ -190,14 +189,16 @@ class _Reader:
         return alignment
 
     def _check_types(self, entries: list[_Entry]) -> None:
-        unknown = Counter(e.type_number for e in entries if e.type_number not in KNOWN_TYPES)
+        known = KNOWN_TYPES.keys() | REPACKED.keys()
+        unknown = Counter(e.type_number for e in entries if e.type_number not in known)
         if not unknown:
             return
         found = ", ".join(
             f"{OTHER_TYPES.get(number, f'type {number}')} ({count} tensors)"
             for number, count in sorted(unknown.items())
         )
-        ours = ", ".join(weight_type.name for weight_type in WeightType)
+        names = [type.name for type in KNOWN_TYPES.values()]
+        ours = ", ".join([*names, *(name for name, _ in REPACKED.values())])
         message = f"{self._path.name} has tensors of a type that is not supported: {found}"
         raise UnsupportedModelError(f"{message}. Supported: {ours}")
 
@@ -217,25 +218,25 @@ class _Reader:
                 self._refuse(f"the data of {entry.name} reach beyond the end of the file")
             if entry.name in tensors:
                 self._refuse(f"the tensor {entry.name} appears twice")
-            tensors[entry.name] = TensorView(
-                entry.name,
-                KNOWN_TYPES[entry.type_number],
-                entry.dimensions[::-1],
-                self._data[data_start + entry.offset : data_start + end_of_previous],
-            )
+            data = self._data[data_start + entry.offset : data_start + end_of_previous]
+            name, shape = entry.name, entry.dimensions[::-1]
+            if entry.type_number in REPACKED:
+                tensors[name] = repacked_view(name, entry.type_number, shape, data)
+            else:
+                tensors[name] = TensorView(name, KNOWN_TYPES[entry.type_number], shape, data)
         return tensors
 
     def _num_bytes(self, entry: _Entry) -> int:
-        weight_type = KNOWN_TYPES[entry.type_number]
+        name, block, block_bytes = _block_of(entry.type_number)
         if 0 in entry.dimensions:
             self._refuse(f"{entry.name} has a dimension of 0")
-        row, block = entry.dimensions[0], weight_type.block_elements
+        row = entry.dimensions[0]
         if row % block:
             self._refuse(
                 f"the rows of {entry.name} have {row} elements, "
-                f"not a multiple of the {block} of {weight_type.name}"
+                f"not a multiple of the {block} of {name}"
             )
-        return weight_type.num_bytes(math.prod(entry.dimensions))
+        return math.prod(entry.dimensions) // block * block_bytes
 
     # Steps forward.
 

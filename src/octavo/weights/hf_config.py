@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 from octavo.config.model_facts import HiddenAct, ModelFacts, RopeFacts
 from octavo.errors import UnsupportedModelError
-from octavo.weights.checkpoint import WeightType
 from octavo.weights.facts_check import MAX_LAYERS, check_facts
 from octavo.weights.fields import Fields
 from octavo.weights.hf_families import FAMILIES, Family, base_architecture
@@ -33,16 +32,14 @@ DTYPES = ("float32", "float16", "bfloat16")
 def facts_from_config(values: Mapping[str, object], where: str) -> ModelFacts:
     """Facts from the content of config.json, without what other files say (EOS ids, defaults).
 
-    Raises UnsupportedModelError for an architecture or quantisation that we do not have,
-    CorruptFileError that names a missing or wrong key.
+    Raises UnsupportedModelError for an architecture that we do not have, CorruptFileError that
+    names a missing or wrong key.
     """
     config = Fields(values, where)
     named = named_architecture(config)
     architecture = base_architecture(named) or named
     family = FAMILIES[architecture]
     text = text_section(config)
-    for section in (config, text):
-        _refuse_quantisation(section)
     present = _present(values, text)
     keys = Fields({**family.assumed, **present}, text.where, names=family.names)
     facts = family.adjust(_common(keys, architecture, family), keys)
@@ -76,18 +73,6 @@ def named_architecture(config: Fields) -> str:
     found = ", ".join(names) or f"model_type {config.text('model_type', 'unknown')}"
     message = f"{config.where}: the architecture {found} is not supported"
     raise UnsupportedModelError(f"{message}. Supported: {', '.join(sorted(FAMILIES))}")
-
-
-def _refuse_quantisation(section: Fields) -> None:
-    for key in ("quantization_config", "compression_config"):
-        quantisation = section.section(key)
-        if quantisation is not None:
-            method = quantisation.text("quant_method", "of an unnamed method")
-            ours = ", ".join(t.name for t in WeightType if t.block_elements > 1)
-            raise UnsupportedModelError(
-                f"{section.where}: quantisation {method} is not supported. Supported: F32, F16 and "
-                f"BF16 in safetensors files, and the types {ours} in GGUF files"
-            )
 
 
 def _common(keys: Fields, architecture: str, family: Family) -> ModelFacts:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from octavo.config.model_facts import ModelFacts
 from octavo.errors import CorruptFileError, ModelFileError
-from octavo.text.tokenizer import Tokenizer, tokenizer_from_folder
+from octavo.text.tokenizer import Tokenizer
+from octavo.text.tokenizer_folder import tokenizer_from_folder
 from octavo.weights.arrangement import arranged
 from octavo.weights.checkpoint import TensorView
 from octavo.weights.facts_check import known_token_ids
@@ -27,7 +28,9 @@ from octavo.weights.hf_generation import (
 from octavo.weights.hf_names import layout_of, renamed
 from octavo.weights.hf_pooling import dense_files, with_pooling
 from octavo.weights.json_file import read_fields
-from octavo.weights.safetensors_file import read_safetensors
+from octavo.weights.quant.method import find_quantisation
+from octavo.weights.safetensors_file import read_safetensors, read_stored
+from octavo.weights.stored_tensor import StoredTensor, float_view
 from octavo.weights.word_classifier import score_matrix
 
 CONFIG = "config.json"
@@ -58,6 +61,7 @@ class HfCheckpoint:
     tensors: Mapping[str, TensorView]
     chat_template: str | None
     folder: Path
+    quantisation: str | None = None
 
     def load_tokenizer(self) -> Tokenizer:
         """Build the tokenizer from the folder's files."""
@@ -77,7 +81,13 @@ def open_folder(
     config.values = {**config.values, **(overrides or {})}
     facts = _facts(folder, config)
     layout = layout_of(facts.architecture)
-    tensors = renamed(_decoder_only(_tensors(folder)), layout)
+    stored = _stored_tensors(folder)
+    quantisation = find_quantisation(folder, config)
+    if quantisation is None:
+        views = {name: float_view(tensor) for name, tensor in stored.items()}
+    else:
+        views = quantisation.views(stored)
+    tensors = renamed(_decoder_only(views), layout)
     tensors |= score_matrix(tensors, folder, config)
     tensors |= _dense_tensors(folder, facts)
     return HfCheckpoint(
@@ -86,6 +96,7 @@ def open_folder(
         tensors=arranged(tensors, facts, layout.arrangement),
         chat_template=chat_template(folder),
         folder=folder,
+        quantisation=None if quantisation is None else quantisation.method,
     )
 
 
@@ -125,10 +136,10 @@ def _facts(folder: Path, config: Fields) -> ModelFacts:
     )
 
 
-def _tensors(folder: Path) -> dict[str, TensorView]:
+def _stored_tensors(folder: Path) -> dict[str, StoredTensor]:
     files = weight_files(folder)
-    by_file = {path.name: read_safetensors(path) for path in files}
-    tensors = {name: view for views in by_file.values() for name, view in views.items()}
+    by_file = {path.name: read_stored(path) for path in files}
+    tensors = {name: tensor for found in by_file.values() for name, tensor in found.items()}
     if (folder / INDEX).is_file():
         _check_index(_weight_map(folder), by_file)
     return tensors
@@ -157,7 +168,7 @@ def _weight_map(folder: Path) -> dict[str, str]:
 
 
 def _check_index(
-    weight_map: Mapping[str, str], by_file: Mapping[str, Mapping[str, TensorView]]
+    weight_map: Mapping[str, str], by_file: Mapping[str, Mapping[str, StoredTensor]]
 ) -> None:
     """Each tensor lies in the file that the index says, and in no other."""
     actual = {(name, file_name) for file_name, views in by_file.items() for name in views}

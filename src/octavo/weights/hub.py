@@ -7,6 +7,7 @@ only when something is really fetched; it reads HF_TOKEN, HF_ENDPOINT, HF_HOME a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,29 @@ def download_model(
         if cached is not None:
             return cached
         raise DownloadError(f"{model} is not in {hub_cache_folder()}, and HF_HUB_OFFLINE is set")
+    return _with_library(
+        model, revision, lambda library: _Repository(library, model, revision, on_progress).fetch()
+    )
+
+
+def download_config(model: HubModel, revision: str | None = None) -> Path:
+    """Fetch config.json alone, or take it from the hub's cache.
+
+    Raises DownloadError that says what to try.
+    """
+    return _with_library(
+        model,
+        revision,
+        lambda library: Path(
+            library.hf_hub_download(
+                model.repository, CONFIG, revision=revision, local_files_only=is_offline()
+            )
+        ),
+    )
+
+
+def _with_library(model: HubModel, revision: str | None, fetch: Callable[[Any], Path]) -> Path:
+    """What `fetch` makes of the hub's library. Its errors become DownloadError."""
     try:
         import huggingface_hub  # noqa: PLC0415 - only when something is fetched
         import huggingface_hub.errors  # noqa: PLC0415
@@ -51,7 +75,7 @@ def download_model(
         raise DownloadError(message) from error
     library: Any = huggingface_hub  # typed, but not every name that it exports is declared so
     try:
-        return _Repository(library, model, revision, on_progress).fetch()
+        return fetch(library)
     except (OSError, ValueError, library.errors.HTTPError) as error:
         raise DownloadError(_explained(model, revision, error)) from error
 

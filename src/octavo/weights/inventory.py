@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from octavo.errors import CorruptFileError
+from octavo.errors import CorruptFileError, UnsupportedModelError
 from octavo.weights.checkpoint import DERIVED_ENDINGS, TensorView
 
 MAX_LISTED = 8
@@ -40,6 +40,22 @@ class Inventory:
             )
         self._used.add(name)
         return view
+
+    def columns_of(self, names: list[str]) -> tuple[int, ...]:
+        """The order of columns of the matrices `<name>.weight`, which must be one for all.
+
+        Raises UnsupportedModelError where it is not.
+        """
+        found = {name: self._tensors.get(f"{name}.weight") for name in names}
+        orders = {name: view.columns for name, view in found.items() if view is not None}
+        first = next(iter(orders.values()), ())
+        for name, columns in orders.items():
+            if columns != first:
+                raise UnsupportedModelError(
+                    f"tensor {name}.weight has its columns in another order than "
+                    f"{names[0]}.weight, with which it shares its input"
+                )
+        return first
 
     @property
     def surplus(self) -> list[str]:

@@ -14,22 +14,30 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from octavo.errors import CorruptFileError, UnsupportedModelError
-from octavo.weights.checkpoint import DERIVED_ENDINGS, TensorView, WeightType
+from octavo.errors import CorruptFileError
+from octavo.weights.checkpoint import DERIVED_ENDINGS, TensorView
 from octavo.weights.fields import Fields
 from octavo.weights.json_file import parse_object
 from octavo.weights.mapped_file import map_file
+from octavo.weights.stored_tensor import NUM_BITS, StoredTensor, float_view
 
 MAX_HEADER_BYTES = 100 * 10**6  # the limit of the reference implementation
 MAX_DIMENSIONS = 8
-DTYPES = {"F32": WeightType.F32, "F16": WeightType.F16, "BF16": WeightType.BF16}
 
 
 def read_safetensors(path: Path) -> dict[str, TensorView]:
-    """Map and check one file; a view may start at any byte. Derived buffers are left out.
+    """Map and check one file of floats; a view may start at any byte. Derived buffers are left out.
 
     Raises CorruptFileError for a malformed file, UnsupportedModelError for other types than F32,
     F16 and BF16, ModelFileError when the file cannot be read.
+    """
+    return {name: float_view(tensor) for name, tensor in read_stored(path).items()}
+
+
+def read_stored(path: Path) -> dict[str, StoredTensor]:
+    """The same for tensors of any type that the format has.
+
+    Raises CorruptFileError for a malformed file, ModelFileError when it cannot be read.
     """
     data = map_file(path)
     if len(data) < 8:
@@ -45,7 +53,7 @@ def read_safetensors(path: Path) -> dict[str, TensorView]:
     headers = Fields(header, str(path))
     content = data[8 + header_bytes :]
     spans: dict[str, tuple[int, int]] = {}
-    tensors: dict[str, TensorView] = {}
+    tensors: dict[str, StoredTensor] = {}
     for name in header:
         entry = headers.section(name)
         if entry is None:
@@ -60,18 +68,17 @@ def read_safetensors(path: Path) -> dict[str, TensorView]:
 
 def _tensor(
     headers: Fields, name: str, entry: Fields, data: memoryview
-) -> tuple[tuple[int, int], TensorView]:
-    """Where a tensor begins and ends in the data, and its view."""
+) -> tuple[tuple[int, int], StoredTensor]:
+    """Where a tensor begins and ends in the data, and the tensor."""
     dtype = entry.text("dtype")
-    if dtype not in DTYPES:
-        message = f"{headers.where}: {name} has the type {dtype}, which is not supported"
-        raise UnsupportedModelError(f"{message}. Supported: {', '.join(DTYPES)}")
+    if dtype not in NUM_BITS:
+        entry.refuse("dtype", f"{dtype!r} is none of {', '.join(NUM_BITS)}")
     shape = _lengths(entry, "shape", MAX_DIMENSIONS)
     begin, end = _span(entry, len(data))
-    num_bytes = DTYPES[dtype].num_bytes(math.prod(shape))
-    if end - begin != num_bytes:
-        entry.refuse("data_offsets", f"span {end - begin} bytes, the shape needs {num_bytes}")
-    return (begin, end), TensorView(name, DTYPES[dtype], shape, data[begin:end])
+    num_bits = NUM_BITS[dtype] * math.prod(shape)
+    if 8 * (end - begin) != num_bits:
+        entry.refuse("data_offsets", f"span {end - begin} bytes, the shape needs {num_bits / 8:g}")
+    return (begin, end), StoredTensor(name, dtype, shape, data[begin:end], headers.where)
 
 
 def _span(entry: Fields, num_bytes: int) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from octavo.errors import CorruptFileError, UnsupportedModelError
-from octavo.text.tokenizer import tokenizer_from_folder
+from octavo.text.tokenizer_folder import tokenizer_from_folder
 from octavo.weights.checkpoint import TensorView, WeightType
 from octavo.weights.fields import Fields
 

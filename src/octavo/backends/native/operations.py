@@ -213,6 +213,13 @@ class Mix:
 
 
 @dataclass(frozen=True, slots=True)
+class Reorder:
+    """The columns of (x) in another order."""
+
+    order: int  # id in _native.Weights
+
+
+@dataclass(frozen=True, slots=True)
 class TakeWanted:
     """The wanted rows of (x), whose rows are tokens."""
 
@@ -240,6 +247,7 @@ Kind = (
     | Attend
     | Route
     | Mix
+    | Reorder
     | ByElement
 )
 
@@ -266,6 +274,7 @@ ROW_ALONE = (
     MultiplyRows,
     Route,
     Mix,
+    Reorder,
 )
 
 

@@ -27,6 +27,7 @@ from octavo.backends.native.operations import (
     Product,
     ProductInt8,
     Quantise,
+    Reorder,
     Rotate,
     Route,
     Scale,
@@ -82,7 +83,7 @@ class _Appender:
         match kind:
             case Embed() | EmbedPositions() | EmbedSegments() | Angles() | PositionFactors():
                 self._append_source(kind, output)
-            case Product() | Quantise() | ProductInt8() | HeadProducts():
+            case Product() | Quantise() | ProductInt8() | HeadProducts() | Reorder():
                 self._append_product(kind, inputs, output)
             case Norm() | LayerNorm():
                 self._append_norm(kind, inputs[0], output)
@@ -156,7 +157,7 @@ class _Appender:
 
     def _append_product(
         self,
-        kind: Product | Quantise | ProductInt8 | HeadProducts,
+        kind: Product | Quantise | ProductInt8 | HeadProducts | Reorder,
         inputs: list[View],
         output: View,
     ) -> None:
@@ -168,6 +169,8 @@ class _Appender:
                 program.head_products(rows, barrier, matrices, inputs[0], output)
             case Quantise():
                 program.quantise(rows, barrier, inputs[0], output)
+            case Reorder(order):
+                program.reorder(rows, barrier, order, inputs[0], output)
             case ProductInt8(matrix):
                 x = inputs[1] if len(inputs) > 1 else None
                 program.linear(rows, barrier, matrix, x, inputs[0], output)

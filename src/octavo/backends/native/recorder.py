@@ -29,6 +29,7 @@ from octavo.backends.native.operations import (
     PositionFactors,
     Product,
     Recording,
+    Reorder,
     Rotate,
     Route,
     Scale,
@@ -90,6 +91,9 @@ class Recorder:
     def linear(self, x: Buffer, weight: Linear) -> Buffer:
         """See `ops.ops.Ops`."""
         assert x.width == weight.in_features, (x.width, weight)
+        if weight.order is not None:
+            assert isinstance(weight.order, int), weight
+            x = self._alike(Reorder(weight.order), x)
         return self._append(Product(_id(weight)), (x,), x.value.rows, weight.out_features)
 
     def linear_heads(self, x: Buffer, heads: tuple[Linear, ...]) -> Buffer:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from octavo import _native
@@ -21,6 +23,7 @@ from octavo.weights.mapped_file import let_go
 
 PANEL_ROWS = 8
 PIECE_BYTES = 8 << 20  # of a tensor that are packed at a time
+MADE_BYTES = 1 << 20  # the same where rows are made first, by one thread for each piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,8 @@ class NativeWeights:
     ) -> Linear:
         """See `ops.weights.Weights`."""
         handle = self._matrix(tuple(names), tuple(out_features), in_features, bias=bias)
-        return Linear(sum(out_features), in_features, tuple(out_features), handle)
+        order = self._order(self._inventory.columns_of(names))
+        return Linear(sum(out_features), in_features, tuple(out_features), handle, order)
 
     def tied_linear(self, embedding: Embedding) -> Linear:
         """See `ops.weights.Weights`."""
@@ -85,6 +89,14 @@ class NativeWeights:
             self._ids[key] = self.native.add_vector(values)
         return Vector(size, self._ids[key])
 
+    def _order(self, columns: tuple[int, ...]) -> int | None:
+        if not columns:
+            return None
+        key = ("order", columns)
+        if key not in self._ids:
+            self._ids[key] = self.native.add_order(columns)
+        return self._ids[key]
+
     @property
     def num_bytes(self) -> int:
         """Memory of all that was asked for, whether loaded yet or not."""
@@ -92,11 +104,11 @@ class NativeWeights:
 
     @property
     def quantised_matrices(self) -> dict[int, bool]:
-        """Ids of matrices with quantised parts -> whether there are parts of another type too."""
+        """Ids of matrices with parts that take int8 -> whether there are others as well."""
         return {
-            matrix: not types.isdisjoint(FLOAT_TYPES)
+            matrix: not all(type.takes_int8 for type in types)
             for matrix, types in self._part_types.items()
-            if not types.issubset(FLOAT_TYPES)
+            if any(type.takes_int8 for type in types)
         }
 
     def verify(self) -> None:
@@ -110,21 +122,25 @@ class NativeWeights:
         more than the packed weights. Raises CorruptFileError for numbers that are not finite.
         """
         self.native.allocate()
-        total = sum(fill.view.data.nbytes for fill in self._fills)
+        total = sum(fill.view.num_bytes for fill in self._fills)
         done = 0
-        for fill in self._fills:
-            self._pack(fill, threads)
-            done += fill.view.data.nbytes
-            report(done / total)
+        with ThreadPoolExecutor(threads.num_threads, "octavo-rows") as makers:
+            for fill in self._fills:
+                self._pack(fill, threads, makers)
+                done += fill.view.num_bytes
+                report(done / total)
         for matrix, views in self._biases:
             values = array("f")
             for view in views:
                 values.extend(_finite_values(view))
             self.native.set_bias(matrix, values)
 
-    def _pack(self, fill: _Fill, threads: _native.ThreadPool) -> None:
+    def _pack(self, fill: _Fill, threads: _native.ThreadPool, makers: ThreadPoolExecutor) -> None:
         view = fill.view
-        for first_row, rows in _pieces(view):
+        pieces = _pieces(view)
+        if view.source is not None:
+            pieces = _made_pieces(view, makers, threads.num_threads)
+        for first_row, rows in pieces:
             try:
                 self.native.fill(
                     threads,
@@ -138,6 +154,8 @@ class NativeWeights:
             except ValueError as error:
                 raise CorruptFileError(f"tensor {view.name} cannot be used: {error}") from error
             let_go(view.data)
+        for part in view.parts:
+            let_go(part)
 
     def _matrix(
         self, names: tuple[str, ...], rows: tuple[int, ...], cols: int, *, bias: bool = False
@@ -174,14 +192,33 @@ class NativeWeights:
 
 def _pieces(view: TensorView) -> Iterator[tuple[int, memoryview]]:
     """(first row, rows from there on) of a tensor, whole panels of a few megabytes each."""
-    data = view.rows_in_order()
+    for first, end in _ranges(view, PIECE_BYTES):
+        yield first, view.rows(first, end)
+
+
+def _made_pieces(
+    view: TensorView, makers: ThreadPoolExecutor, ahead: int
+) -> Iterator[tuple[int, memoryview]]:
+    """The same, made side by side, at most `ahead` of them before they are asked for."""
+    pieces: deque[tuple[int, Future[memoryview]]] = deque()
+    for first, end in _ranges(view, MADE_BYTES):
+        pieces.append((first, makers.submit(view.rows, first, end)))
+        if len(pieces) > ahead:
+            done, rows = pieces.popleft()
+            yield done, rows.result()
+    for done, rows in pieces:
+        yield done, rows.result()
+
+
+def _ranges(view: TensorView, num_bytes: int) -> Iterator[tuple[int, int]]:
+    """First rows and ends of pieces that are packed on their own."""
+    num_rows = view.shape[0]
     if view.interleaved_heads or len(view.shape) != 2:
-        yield 0, data
+        yield 0, num_rows
         return
-    num_rows, row_bytes = view.shape[0], view.row_bytes
-    step = max(PIECE_BYTES // row_bytes // PANEL_ROWS, 1) * PANEL_ROWS
+    step = max(num_bytes // view.row_bytes // PANEL_ROWS, 1) * PANEL_ROWS
     for first in range(0, num_rows, step):
-        yield first, data[first * row_bytes : (first + step) * row_bytes]
+        yield first, min(first + step, num_rows)
 
 
 def _finite_values(view: TensorView) -> array[float]:

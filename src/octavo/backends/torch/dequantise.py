@@ -1,5 +1,6 @@
 """Every stored number format as float32: plain PyTorch, written from the GGUF format description.
 
+Our own types, made of the tensors of quantised checkpoints, are described in csrc/packing.hpp.
 Owns the meaning of the bytes of a tensor. Does not know which tensor it is or what it is used for.
 A quantised row is cut into blocks; a decoder below takes blocks as bytes,
 [num_blocks, block_bytes], and gives their elements, [num_blocks, block_elements].
@@ -7,14 +8,18 @@ A quantised row is cut into blocks; a decoder below takes blocks as bytes,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from octavo.weights.checkpoint import TensorView, WeightType
+from octavo.weights.quant.bitsandbytes import NF4_NUMBERS
 
 _BLOCKS_AT_ONCE = 1 << 16  # bounds the intermediate tensors of a large table
+# What a code of four bits stands for.
+_IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+_FP4 = (0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6)
 
 
 def dequantise(view: TensorView) -> Tensor:
@@ -103,6 +108,92 @@ def _q6_k(blocks: Tensor) -> Tensor:
     return (scale[:, :, None] * q).reshape(-1, 256)
 
 
+def _q2_k(blocks: Tensor) -> Tensor:
+    """Sixteen groups of 16: `d * scale * q - dmin * min`.
+
+    16 bytes of scales (low halves) and minima, 64 bytes of bit pairs, halves d and dmin. Each half
+    of the block takes 32 bytes, pair p of byte i going to element 32 p + i.
+    """
+    numbers = blocks[:, :16]
+    scale = _half(blocks, 80) * (numbers & 15).float()
+    minimum = _half(blocks, 82) * (numbers >> 4).float()
+    q = _bit_pairs(blocks[:, 16:80]).reshape(-1, 16, 16)
+    return (scale[:, :, None] * q - minimum[:, :, None]).reshape(-1, 256)
+
+
+def _q3_k(blocks: Tensor) -> Tensor:
+    """Sixteen groups of 16: `d * (scale - 32) * (q - 4)`.
+
+    32 bytes of third bits as the fifth ones of Q5_K, 64 bytes of bit pairs as Q2_K, 12 bytes of
+    scales of six bits, half d. The low four bits of the scales are the low, then the high halves of
+    eight bytes; pair p of byte i of the last four is the upper part of scale 4 p + i.
+    """
+    third = _bits(blocks[:, :32]).reshape(-1, 32, 8).transpose(1, 2).reshape(-1, 256)
+    q = _bit_pairs(blocks[:, 32:96]) + 4 * third - 4
+    low = _nibbles(blocks[:, 96:104])
+    high = (blocks[:, None, 104:108] >> _shifts((0, 2, 4, 6), blocks)[0]) & 3
+    scale = _half(blocks, 108) * (low + 16 * high.reshape(-1, 16) - 32)
+    return (scale[:, :, None] * q.reshape(-1, 16, 16)).reshape(-1, 256)
+
+
+def _iq4_nl(blocks: Tensor) -> Tensor:
+    """`d * number of the code`; half d, 16 bytes of nibbles."""
+    return _half(blocks, 0) * _numbers(_IQ4, _nibbles(blocks[:, 2:]))
+
+
+def _iq4_xs(blocks: Tensor) -> Tensor:
+    """Eight groups of 32: `d * (scale - 32) * number of the code`.
+
+    Half d, 16 bits with the upper bit pairs of the scales, four bytes with their lower halves, 16
+    bytes of nibbles for each group.
+    """
+    low = torch.stack([blocks[:, 4:8] & 15, blocks[:, 4:8] >> 4], dim=2).reshape(-1, 8)
+    high = (blocks[:, 2:4, None] >> _shifts((0, 2, 4, 6), blocks)[0, :, :, 0]) & 3
+    scale = _half(blocks, 0) * (low.float() + 16 * high.reshape(-1, 8) - 32)
+    q = _numbers(_IQ4, _nibbles(blocks[:, 8:].reshape(-1, 8, 16)))
+    return (scale[:, :, None] * q).reshape(-1, 256)
+
+
+def _mxfp4(blocks: Tensor) -> Tensor:
+    """`2^(e - 127) * number of the code`; byte e, 16 bytes of nibbles. e = 0 counts as zero."""
+    exponent = blocks[:, :1].int()
+    return (exponent << 23).view(torch.float32) * _numbers(_FP4, _nibbles(blocks[:, 1:]))
+
+
+def _int4(blocks: Tensor) -> Tensor:
+    """`d * (q - zero)`; float d, byte zero, 3 of padding, nibbles of each 32 elements."""
+    q = _nibbles(blocks[:, 8:].reshape(len(blocks), -1, 16)).flatten(1)
+    return _float(blocks, 0) * (q - blocks[:, 4:5].float())
+
+
+def _int8(blocks: Tensor) -> Tensor:
+    """`d * (q - zero)`; float d, signed byte zero, 3 of padding, signed bytes."""
+    return _float(blocks, 0) * (_signed(blocks[:, 8:]) - _signed(blocks[:, 4:5]))
+
+
+def _int8_k(blocks: Tensor) -> Tensor:
+    """Sixteen groups of 16: `d * scale * q`; float d, 16 signed scales, signed bytes."""
+    scale = _float(blocks, 0) * _signed(blocks[:, 4:20])
+    return (scale[:, :, None] * _signed(blocks[:, 20:]).reshape(-1, 16, 16)).reshape(-1, 256)
+
+
+def _fp8(blocks: Tensor) -> Tensor:
+    """`d * number`; float d, bytes of E4M3."""
+    return _float(blocks, 0) * blocks[:, 4:].contiguous().view(torch.float8_e4m3fn).float()
+
+
+def _fp4_16(blocks: Tensor) -> Tensor:
+    """`d * number of the code`; two floats d for 16 elements each, 16 bytes of nibbles."""
+    q = _numbers(_FP4, _nibbles(blocks[:, 8:])).reshape(-1, 2, 16)
+    d = torch.cat([_float(blocks, 0), _float(blocks, 4)], dim=1)
+    return (d[:, :, None] * q).reshape(-1, 32)
+
+
+def _nf4(blocks: Tensor) -> Tensor:
+    """`d * number of the code`; float d, 16 bytes of nibbles."""
+    return _float(blocks, 0) * _numbers(NF4_NUMBERS, _nibbles(blocks[:, 4:]))
+
+
 def _scaled_groups(blocks: Tensor, scale: Tensor, minimum: Tensor, q: Tensor) -> Tensor:
     scale, minimum = _half(blocks, 0) * scale, _half(blocks, 2) * minimum  # [num_blocks, 8]
     return (scale[:, :, None] * q - minimum[:, :, None]).reshape(-1, 256)
@@ -124,6 +215,22 @@ def _six_bit_scales(packed: Tensor) -> tuple[Tensor, Tensor]:
 def _half(blocks: Tensor, offset: int) -> Tensor:
     """The float16 at a byte offset of each block: [num_blocks, 1]."""
     return blocks[:, offset : offset + 2].contiguous().view(torch.float16).float()
+
+
+def _float(blocks: Tensor, offset: int) -> Tensor:
+    """The float32 at a byte offset of each block: [num_blocks, 1]."""
+    return blocks[:, offset : offset + 4].contiguous().view(torch.float32)
+
+
+def _numbers(table: Sequence[float], codes: Tensor) -> Tensor:
+    """The number of each code."""
+    return torch.tensor(table, dtype=torch.float32, device=codes.device)[codes.long()]
+
+
+def _bit_pairs(packed: Tensor) -> Tensor:
+    """Of each 32 bytes the lowest two bits, then the next: [num_blocks, 4 * bytes]."""
+    pairs = packed.reshape(-1, packed.shape[1] // 32, 1, 32) >> _shifts((0, 2, 4, 6), packed)
+    return (pairs & 3).float().flatten(1)
 
 
 def _signed(packed: Tensor) -> Tensor:
@@ -158,4 +265,18 @@ _DECODERS: dict[WeightType, Callable[[Tensor], Tensor]] = {
     WeightType.Q4_K: _q4_k,
     WeightType.Q5_K: _q5_k,
     WeightType.Q6_K: _q6_k,
+    WeightType.Q2_K: _q2_k,
+    WeightType.Q3_K: _q3_k,
+    WeightType.IQ4_NL: _iq4_nl,
+    WeightType.IQ4_XS: _iq4_xs,
+    WeightType.MXFP4: _mxfp4,
+    WeightType.INT4_32: _int4,
+    WeightType.INT4_128: _int4,
+    WeightType.INT8_32: _int8,
+    WeightType.INT8_128: _int8,
+    WeightType.INT8_K: _int8_k,
+    WeightType.FP8_32: _fp8,
+    WeightType.FP8_128: _fp8,
+    WeightType.FP4_16: _fp4_16,
+    WeightType.NF4_32: _nf4,
 }

@@ -42,7 +42,7 @@ class TorchKvCache:
             for lane, layer in enumerate(layers)
         }
         num_lanes = 1 + max(lane for _, lane in self._places.values())
-        self._type = type
+        self.type = type
         row = (block_size, num_kv_heads, type.row_bytes(head_dim))
         self._lanes = [
             torch.zeros(2, num_blocks, *row, dtype=torch.uint8, device=device)
@@ -58,15 +58,15 @@ class TorchKvCache:
         """Store the new tokens of a row; keys, values: [num_tokens, num_kv_heads, head_dim]."""
         blocks, offsets = self._slots(row, row.context_len, row.context_len + row.num_tokens)
         stored = self._lane(layer)
-        stored[0, blocks, offsets] = encode(keys, self._type)
-        stored[1, blocks, offsets] = encode(values, self._type)
+        stored[0, blocks, offsets] = encode(keys, self.type)
+        stored[1, blocks, offsets] = encode(values, self.type)
 
     def read(self, layer: int, row: BatchRow, first: int, end: int) -> tuple[Tensor, Tensor]:
         """Keys and values of tokens [first, end): [end - first, num_kv_heads, head_dim] each."""
         blocks, offsets = self._slots(row, first, end)
         stored = self._lane(layer)
         keys, values = stored[:, blocks, offsets]
-        return decode(keys, self._type), decode(values, self._type)
+        return decode(keys, self.type), decode(values, self.type)
 
     def copy_blocks(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Copy whole blocks in all lanes, one pair after the other."""

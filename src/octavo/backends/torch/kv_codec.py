@@ -35,6 +35,20 @@ def decode(stored: Tensor, type: KvType) -> Tensor:
     return stored.contiguous().view(_DTYPES[type]).float()
 
 
+def rotate(x: Tensor) -> Tensor:
+    """[..., head_dim] times the orthogonal Hadamard matrix of Sylvester's order, its own inverse.
+
+    Where head_dim is no power of two, each run of the largest one that divides it.
+    """
+    order = x.shape[-1] & -x.shape[-1]
+    step = order // 2
+    while step:  # in the order of the kernels, so that both round alike
+        a, b = x.reshape(*x.shape[:-1], -1, 2, step).unbind(-2)
+        x = torch.stack([a + b, a - b], dim=-2).flatten(-3)
+        step //= 2
+    return x * torch.tensor(order**-0.5, dtype=x.dtype, device=x.device)
+
+
 def _encode_integers(numbers: Tensor, type: KvType) -> Tensor:
     highest = numbers.amax(-1, keepdim=True).clamp(min=0)
     lowest = numbers.amin(-1, keepdim=True).clamp(max=0)

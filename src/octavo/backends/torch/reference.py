@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from octavo.backends.torch.kv_cache import TorchKvCache
+from octavo.backends.torch.kv_codec import rotate
 from octavo.backends.torch.router import route
 from octavo.backends.torch.weights import LinearHandle, Stack
 from octavo.ops.batch import BatchRow, StepBatch
@@ -87,6 +88,8 @@ class TorchOps:
 
     def _product(self, x: Tensor, weight: Linear, handle: LinearHandle) -> Tensor:
         matrix = self._tensor(handle.matrix)
+        if weight.order is not None:
+            x = x[:, torch.tensor(weight.order, device=x.device)]
         if not any(handle.int8_parts):
             return x @ matrix.T
         rounded = round_to_int8(x)
@@ -170,6 +173,8 @@ class TorchOps:
         blocks that one of them fills in this very step.
         """
         q, k, v = (x.reshape(len(x), -1, spec.head_dim) for x in (q, k, v))
+        if self._cache.type.is_rotated:
+            q, k, v = rotate(q), rotate(k), rotate(v)
         rows = self._group_rows[self._cache.group_of(spec.layer)]
         for row in rows:
             tokens = slice(row.first_token, row.first_token + row.num_tokens)
@@ -178,6 +183,8 @@ class TorchOps:
         for row in rows:
             tokens = slice(row.first_token, row.first_token + row.num_tokens)
             outputs[tokens] = self._attend(q[tokens], row, spec, sinks)
+        if self._cache.type.is_rotated:
+            outputs = rotate(outputs)
         return outputs.flatten(1)
 
     def _attend(

@@ -156,7 +156,7 @@ class TorchRunner:
             facts,
             max_model_len=plan.max_model_len,
             block_size=plan.kv.block_size,
-            kv_type=self._kv_type.name,
+            kv_type=self._kv_type.layout,
             groups=self._kv_groups,
             arithmetic=f"torch {torch.__version__} {self._device} {self._config.model.dtype}",
         )

@@ -78,7 +78,8 @@ class TorchWeights:
                 Stack(tuple(f"{name}.bias" for name in names)), [(out,) for out in out_features]
             )
         handle = LinearHandle(matrix, bias_stack, self._int8_parts(matrix))
-        return Linear(sum(out_features), in_features, tuple(out_features), handle)
+        order = self._inventory.columns_of(names) or None
+        return Linear(sum(out_features), in_features, tuple(out_features), handle, order)
 
     def tied_linear(self, embedding: Embedding) -> Linear:
         """See `ops.weights.Weights`."""
@@ -136,7 +137,7 @@ class TorchWeights:
         return any(map(self._is_quantised, names))
 
     def _is_quantised(self, name: str) -> bool:
-        return name in self._views and self._views[name].type not in _FLOAT_TYPES
+        return name in self._views and self._views[name].type.takes_int8
 
     def _ask(self, stack: Stack, shapes: list[tuple[int, ...]]) -> Stack:
         """Note that `stack` is used, after a look at the shape of each of its tensors."""

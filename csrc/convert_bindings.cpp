@@ -1,0 +1,147 @@
+#include "convert_bindings.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <vector>
+
+#include "convert.hpp"
+#include "packing.hpp"
+#include "python_bytes.hpp"
+#include "quantise.hpp"
+#include "repack.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace octavo {
+namespace {
+
+using Shape = std::tuple<int64_t, int64_t>;
+
+nb::bytes to_bytes(const std::vector<uint8_t>& data) { return nb::bytes(data.data(), data.size()); }
+
+WeightType type_of(int32_t value) {
+  const WeightType type = static_cast<WeightType>(value);
+  if (panel_layout(type).block == 0) throw std::invalid_argument("no weight type " + std::to_string(value));
+  return type;
+}
+
+// Tables with the bytes that they point into.
+struct OwnedInts {
+  OwnedInts(const nb::object& data, int bits, int word_bits, Shape shape, Shape strides, bool packs_rows,
+            int order, bool is_signed)
+      : bytes(data),
+        ints{bytes.data(), bytes.size(), bits, word_bits, std::get<0>(shape), std::get<1>(shape),
+             std::get<0>(strides), std::get<1>(strides), packs_rows, static_cast<WordOrder>(order), is_signed} {
+    ints.check();
+  }
+  Bytes bytes;
+  PackedInts ints;
+};
+
+struct OwnedScales {
+  OwnedScales(const nb::object& data, int type, Shape shape, Shape strides, Shape shared, float factor)
+      : bytes(data),
+        scales{bytes.data(), bytes.size(), static_cast<ScaleType>(type), std::get<0>(shape), std::get<1>(shape),
+               std::get<0>(strides), std::get<1>(strides), std::get<0>(shared), std::get<1>(shared), factor} {
+    scales.check();
+  }
+  Bytes bytes;
+  Scales scales;
+};
+
+const int32_t* indices(const std::vector<int32_t>& values, int64_t count) {
+  if (values.empty()) return nullptr;
+  if (static_cast<int64_t>(values.size()) != count) throw std::invalid_argument("an index for each column is needed");
+  return values.data();
+}
+
+nb::bytes convert(int32_t to, const OwnedInts& codes, const OwnedScales& scales, const OwnedInts* zeros,
+                  int32_t zero_point, const std::vector<int32_t>& columns, const std::vector<int32_t>& groups,
+                  Shape rows) {
+  ConvertArgs args{};
+  args.to = type_of(to);
+  args.rows = codes.ints.rows;
+  args.cols = codes.ints.cols;
+  args.codes = &codes.ints;
+  args.scales = &scales.scales;
+  args.zeros = zeros ? &zeros->ints : nullptr;
+  args.zero_point = zero_point;
+  args.columns = indices(columns, args.cols);
+  args.groups = indices(groups, args.cols);
+  args.row_begin = std::get<0>(rows);
+  args.row_end = std::get<1>(rows);
+  std::vector<uint8_t> result;
+  {
+    const nb::gil_scoped_release release;
+    result = convert_rows(args);
+  }
+  return to_bytes(result);
+}
+
+nb::bytes quantise(int32_t from, const nb::object& data, int64_t cols, int32_t to) {
+  const Bytes bytes(data);
+  const WeightType type = type_of(from);
+  if (cols < 1 || is_quantised(type)) throw std::invalid_argument("only float rows are quantised");
+  const int64_t row_bytes = file_row_bytes(type, cols);
+  if (bytes.size() % row_bytes != 0) throw std::invalid_argument("the data are no whole rows");
+  std::vector<uint8_t> result;
+  {
+    const nb::gil_scoped_release release;
+    result = quantise_rows(type, bytes.data(), bytes.size() / row_bytes, cols, type_of(to));
+  }
+  return to_bytes(result);
+}
+
+nb::tuple tables_of(int32_t type, const nb::object& rows, int64_t cols) {
+  const Bytes bytes(rows);
+  const int64_t row_bytes = file_row_bytes(type_of(type), cols);
+  if (row_bytes < 1 || bytes.size() % row_bytes != 0) throw std::invalid_argument("the data are no whole rows");
+  const IntTables tables = int_tables(type_of(type), bytes.data(), bytes.size() / row_bytes, cols);
+  return nb::make_tuple(to_bytes(tables.words), to_bytes(tables.scales), to_bytes(tables.zeros));
+}
+
+nb::bytes nested(const nb::object& codes, const nb::object& map, const nb::object& scales, int64_t block,
+                 float offset) {
+  const Bytes code_bytes(codes), map_bytes(map), scale_bytes(scales);
+  const int64_t count = code_bytes.size();
+  if (block < 1) throw std::invalid_argument("a block needs at least one scale");
+  const float* table = map_bytes.floats(256);
+  const float* outer = scale_bytes.floats((count + block - 1) / block);
+  const std::vector<float> result = nested_scales(code_bytes.data(), count, table, outer, block, offset);
+  return nb::bytes(result.data(), result.size() * sizeof(float));
+}
+
+}  // namespace
+
+void bind_conversions(nb::module_& module) {
+  nb::class_<OwnedInts>(module, "PackedInts")
+      .def(nb::init<const nb::object&, int, int, Shape, Shape, bool, int, bool>(), "data"_a, "bits"_a,
+           "word_bits"_a, "shape"_a, "strides"_a, "packs_rows"_a = false, "order"_a = 0, "is_signed"_a = false);
+  nb::class_<OwnedScales>(module, "Scales")
+      .def(nb::init<const nb::object&, int, Shape, Shape, Shape, float>(), "data"_a, "type"_a, "shape"_a,
+           "strides"_a, "shared"_a, "factor"_a = 1.0f);
+  module.def("convert_rows", &convert, "to"_a, "codes"_a, "scales"_a, "zeros"_a.none(), "zero_point"_a,
+             "columns"_a, "groups"_a, "rows"_a);
+  module.def("quantise_rows", &quantise, "type"_a, "data"_a, "cols"_a, "to"_a);
+  module.def("int_tables", &tables_of, "type"_a, "rows"_a, "cols"_a);
+  module.def(
+      "repack_blocks",
+      [](int32_t type, const nb::object& data) {
+        const Bytes bytes(data);
+        std::vector<uint8_t> result;
+        {
+          const nb::gil_scoped_release release;
+          result = repack_blocks(type, bytes.data(), bytes.size());
+        }
+        return to_bytes(result);
+      },
+      "ggml_type"_a, "data"_a);
+  module.def("nested_scales", &nested, "codes"_a, "map"_a, "scales"_a, "block"_a, "offset"_a);
+}
+
+}  // namespace octavo

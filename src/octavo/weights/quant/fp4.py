@@ -1,0 +1,70 @@
+"""4-bit floats E2M1, two in a byte, the lower half first, with a scale for a few columns.
+
+    NVFP4   U8 [out, in / 2], scales F8_E4M3 [out, in / 16], one more scale for the matrix
+    MXFP4   U8 [out, in / 2], scales of powers of two (U8 or F8_E8M0) [out, in / 32]
+
+As compressed-tensors (nvfp4-pack-quantized, mxfp4-pack-quantized) and ModelOpt write them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from octavo import _native
+from octavo.errors import UnsupportedModelError
+from octavo.weights.checkpoint import TensorView, WeightType
+from octavo.weights.quant.tables import Groups, Stems, TableRows, matrix_view, scale_table
+from octavo.weights.stored_tensor import StoredTensor
+
+
+def nvfp4_view(stem: str, codes: StoredTensor, stems: Stems) -> TensorView:
+    """A matrix of NVFP4: compressed-tensors divides by its second scale, ModelOpt multiplies."""
+    rows, cols = _shape(codes)
+    scales = stems.take(stem, "weight_scale").expect(("F8_E4M3",), (rows, cols // 16))
+    divisor = stems.take_optional(stem, "weight_global_scale")
+    second = divisor or stems.take(stem, "weight_scale_2")
+    (factor,) = second.expect(("F32",), (), (1,)).numbers()
+    if not 0 < factor < float("inf"):
+        second.refuse(f"must be above 0, is {factor}")
+    groups = Groups(16)
+    if divisor is not None:
+        factor = 1.0 / factor
+    table = scale_table(scales, (rows, cols // 16), (cols // 16, 1), groups, factor)
+    source = TableRows(
+        WeightType.FP4_16,
+        _halves(codes, rows, cols),
+        table,
+        (codes.data, scales.data),
+        groups=groups,
+    )
+    return matrix_view(f"{stem}.weight", (rows, cols), source)
+
+
+def mxfp4_view(stem: str, codes: StoredTensor, stems: Stems) -> TensorView:
+    """A matrix of MXFP4."""
+    rows, cols = _shape(codes)
+    scales = stems.take(stem, "weight_scale").expect(("U8", "F8_E8M0"), (rows, cols // 32))
+    groups = Groups(32)
+    powers = replace(scales, dtype="F8_E8M0")
+    table = scale_table(powers, (rows, cols // 32), (cols // 32, 1), groups)
+    source = TableRows(
+        WeightType.MXFP4,
+        _halves(codes, rows, cols),
+        table,
+        (codes.data, scales.data),
+        groups=groups,
+    )
+    return matrix_view(f"{stem}.weight", (rows, cols), source)
+
+
+def _shape(codes: StoredTensor) -> tuple[int, int]:
+    rows, half = codes.expect(("U8",)).matrix_shape()
+    if half % 16:
+        raise UnsupportedModelError(
+            f"tensor {codes.name}: rows of {2 * half}, must be multiples of 32"
+        )
+    return rows, 2 * half
+
+
+def _halves(codes: StoredTensor, rows: int, cols: int) -> _native.PackedInts:
+    return _native.PackedInts(codes.data, 4, 8, (rows, cols), (cols // 2, 1))

@@ -1,0 +1,151 @@
+"""Parameters and KV entries of published models, from their config.json alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from octavo.errors import CorruptFileError, UnsupportedModelError
+from octavo.ops.kv_types import KvType
+from octavo.sizing.config_shape import shape_from_config
+from octavo.sizing.model_shape import ModelShape
+from octavo.sizing.storage import storage_named
+from tests.sizing import configs
+
+
+def shape_of(values: dict[str, Any], **changes: Any) -> ModelShape:
+    return shape_from_config(values | changes, "config.json", "a model")
+
+
+@pytest.mark.parametrize("name", configs.PUBLISHED)
+def test_parameters_are_those_of_the_model_that_transformers_makes(name: str) -> None:
+    """To the last one. Its model takes no memory: tensors have shapes alone."""
+    values = configs.PUBLISHED[name]
+    kinds = {key: value for key, value in values.items() if key != "quantization_config"}
+    with torch.device("meta"):
+        make: Any = AutoModelForCausalLM.from_config
+        model = make(AutoConfig.for_model(**kinds))
+
+    assert shape_of(values).parameters.total == model.num_parameters()
+
+
+@pytest.mark.parametrize(
+    ("values", "type", "num_bytes"),
+    [
+        (configs.LLAMA_3_8B, KvType.BF16, 2 * 32 * 8 * 128 * 2),
+        (configs.LLAMA_3_70B, KvType.BF16, 2 * 80 * 8 * 128 * 2),
+        (configs.QWEN_2_5_7B, KvType.FP8_E4M3, 2 * 28 * 4 * 128),
+        (configs.LLAMA_3_8B, KvType.INT8, 2 * 32 * 8 * (128 + 2)),
+        (configs.GPT_OSS_20B, KvType.BF16, 2 * 24 * 8 * 64 * 2),
+        # keys and values of all 128 heads in one vector of 512 + 64
+        (configs.DEEPSEEK_V3, KvType.BF16, 61 * 576 * 2),
+        (configs.DEEPSEEK_V2_LITE, KvType.BF16, 27 * 576 * 2),
+    ],
+)
+def test_a_token_takes_the_bytes_of_its_heads_or_of_its_latent_vector(
+    values: dict[str, Any], type: KvType, num_bytes: int
+) -> None:
+    """2 x layers x KV heads x head size x bytes; multi-head latent attention keeps one vector."""
+    assert shape_of(values).kv_bytes_per_token(type) == num_bytes
+
+
+def test_devices_divide_heads_and_keep_latent_vectors_whole() -> None:
+    """Of fewer heads than devices, each device keeps one."""
+    llama, deepseek = shape_of(configs.LLAMA_3_8B), shape_of(configs.DEEPSEEK_V3)
+    whole = llama.kv_bytes_per_token(KvType.BF16)
+
+    assert llama.kv_bytes_per_token(KvType.BF16, 4) == whole / 4
+    assert llama.kv_bytes_per_token(KvType.BF16, 16) == whole / 8
+    assert deepseek.kv_bytes_per_token(KvType.BF16, 8) == deepseek.kv_bytes_per_token(KvType.BF16)
+
+
+def test_windows_are_those_of_each_layer() -> None:
+    """By `layer_types`, by a pattern, or of all layers; only where they are switched on."""
+    assert shape_of(configs.GPT_OSS_20B).windows == (128, 0) * 12
+    assert shape_of(configs.GEMMA_3_1B).windows[:7] == (512,) * 5 + (0, 512)
+    assert shape_of(configs.MIXTRAL_8X7B, sliding_window=4096).windows == (4096,) * 32
+    assert shape_of(configs.QWEN_2_57B_A14B, sliding_window=4096).windows == (0,) * 28
+
+
+@pytest.mark.parametrize(
+    ("values", "gigabytes"),
+    [
+        (configs.LLAMA_3_8B, 16.06),
+        (configs.DEEPSEEK_V3, 673),  # in fp8; the files hold 688 GB with a layer for drafts
+        (configs.GPT_OSS_20B, 13.8),
+        (configs.MIXTRAL_8X7B, 93.4),
+    ],
+)
+def test_weights_take_about_what_the_published_files_take(
+    values: dict[str, Any], gigabytes: float
+) -> None:
+    """Types and quantisation as the config says."""
+    assert shape_of(values).weight_bytes / 1e9 == pytest.approx(gigabytes, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("quantisation", "bits"),
+    [
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128}, 4.16),
+        ({"quant_method": "awq", "bits": 4, "group_size": 64}, 4.31),
+        ({"quant_method": "fp8"}, 8.0),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, 8.0),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"group_0": {"weights": {"num_bits": 4, "group_size": 32}}},
+            },
+            4.5,
+        ),
+    ],
+)
+def test_quantised_matrices_take_their_bits_and_embeddings_stay(
+    quantisation: dict[str, Any], bits: float
+) -> None:
+    """Scales and zero points count."""
+    shape = shape_of(configs.LLAMA_3_8B, quantization_config=quantisation)
+    counted = shape.parameters
+    plain = 2 * (counted.embedding + counted.head + counted.vectors)
+    matrices = counted.attention + counted.mlp
+
+    assert 8 * (shape.weight_bytes - plain) / matrices == pytest.approx(bits, abs=0.01)
+    assert not shape.is_served
+
+
+def test_weights_can_be_imagined_in_another_type() -> None:
+    """Before anybody has made such a file."""
+    stored = storage_named("q4_k")
+    shape = shape_from_config(configs.LLAMA_3_8B, "config.json", "a model", stored)
+
+    assert shape.weight_bytes / shape.parameters.total == pytest.approx(4.5 / 8, rel=1e-3)
+
+
+def test_a_mixture_of_experts_is_counted_and_said_not_to_be_served() -> None:
+    assert not shape_of(configs.MIXTRAL_8X7B).is_served
+    assert shape_of(configs.LLAMA_3_8B).is_served
+
+
+def test_an_unknown_architecture_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"StrangeForCausalLM.*MixtralForCausalLM"):
+        shape_of(configs.LLAMA_3_8B, architectures=["StrangeForCausalLM"])
+
+
+def test_an_unknown_quantisation_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"quip.*Known: awq"):
+        shape_of(configs.LLAMA_3_8B, quantization_config={"quant_method": "quip"})
+
+
+def test_a_missing_key_is_named() -> None:
+    without = {k: v for k, v in configs.MIXTRAL_8X7B.items() if k != "num_local_experts"}
+    with pytest.raises(CorruptFileError, match="num_local_experts"):
+        shape_of(without)
+
+
+def test_layers_of_an_unknown_kind_are_refused() -> None:
+    """Layers with a state instead of keys would be counted wrong."""
+    kinds = ["linear_attention", "full_attention"] * 12
+    with pytest.raises(CorruptFileError, match=r"layer_types.*full_attention"):
+        shape_of(configs.GPT_OSS_20B, layer_types=kinds)
