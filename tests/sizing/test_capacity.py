@@ -59,13 +59,13 @@ def test_a_model_with_windows_serves_long_contexts_to_more_users() -> None:
     assert windowed.users[32768] > 4 * full.users[32768]
 
 
-def test_latent_attention_is_planned_with_one_vector_a_layer() -> None:
+def test_latent_attention_is_planned_with_one_head_a_layer() -> None:
     eight = dataclasses.replace(H200, tensor_parallel_size=8)
     found = plan(configs.DEEPSEEK_V3, eight, max_model_len=32768)
 
     assert found.fits
     assert found.kv is not None
-    assert found.kv.bytes_per_block == 61 * 576 * 2 * 32
+    assert found.kv.bytes_per_block == 2 * 61 * 576 * 2 * 32
 
 
 def test_what_does_not_fit_is_told_with_the_fewest_devices_that_do() -> None:

@@ -29,7 +29,9 @@ def test_parameters_are_those_of_the_model_that_transformers_makes(name: str) ->
         make: Any = AutoModelForCausalLM.from_config
         model = make(AutoConfig.for_model(**kinds))
 
-    assert shape_of(values).parameters.total == model.num_parameters()
+    corrections = [b for n, b in model.named_buffers() if n.endswith("e_score_correction_bias")]
+    stored = model.num_parameters() + sum(vector.numel() for vector in corrections)
+    assert shape_of(values).parameters.total == stored
 
 
 @pytest.mark.parametrize(
@@ -40,15 +42,15 @@ def test_parameters_are_those_of_the_model_that_transformers_makes(name: str) ->
         (configs.QWEN_2_5_7B, KvType.FP8_E4M3, 2 * 28 * 4 * 128),
         (configs.LLAMA_3_8B, KvType.INT8, 2 * 32 * 8 * (128 + 2)),
         (configs.GPT_OSS_20B, KvType.BF16, 2 * 24 * 8 * 64 * 2),
-        # keys and values of all 128 heads in one vector of 512 + 64
-        (configs.DEEPSEEK_V3, KvType.BF16, 61 * 576 * 2),
-        (configs.DEEPSEEK_V2_LITE, KvType.BF16, 27 * 576 * 2),
+        # keys of all 128 heads in one vector of 512 + 64, values in another
+        (configs.DEEPSEEK_V3, KvType.BF16, 2 * 61 * 576 * 2),
+        (configs.DEEPSEEK_V2_LITE, KvType.BF16, 2 * 27 * 576 * 2),
     ],
 )
 def test_a_token_takes_the_bytes_of_its_heads_or_of_its_latent_vector(
     values: dict[str, Any], type: KvType, num_bytes: int
 ) -> None:
-    """2 x layers x KV heads x head size x bytes; multi-head latent attention keeps one vector."""
+    """2 x layers x KV heads x head size x bytes; multi-head latent attention has one head."""
     assert shape_of(values).kv_bytes_per_token(type) == num_bytes
 
 
@@ -123,9 +125,12 @@ def test_weights_can_be_imagined_in_another_type() -> None:
     assert shape.weight_bytes / shape.parameters.total == pytest.approx(4.5 / 8, rel=1e-3)
 
 
-def test_a_mixture_of_experts_is_counted_and_said_not_to_be_served() -> None:
-    assert not shape_of(configs.MIXTRAL_8X7B).is_served
-    assert shape_of(configs.LLAMA_3_8B).is_served
+def test_experts_and_routers_are_told_apart_from_what_every_token_passes() -> None:
+    counted = shape_of(configs.MIXTRAL_8X7B).parameters
+
+    assert counted.experts == 32 * 8 * 3 * 4096 * 14336
+    assert counted.router == 32 * 8 * 4096
+    assert counted.mlp == 0
 
 
 def test_an_unknown_architecture_is_refused_with_the_known_ones() -> None:

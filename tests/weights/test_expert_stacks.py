@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 
 import pytest
 
 from octavo.config.model_facts import MoeFacts
 from octavo.errors import CorruptFileError, UnsupportedModelError
+from octavo.weights.arrangement import Arrangement, arranged
 from octavo.weights.checkpoint import TensorView, WeightType
 from octavo.weights.expert_stacks import StackLayout, experts_apart
+from octavo.weights.gguf_repack import repacked_view
+from tests.support.random_checkpoint import tiny_facts
+from tests.support.random_weights import random_repacked_rows
 
 STEM = "model.layers.0.mlp.experts"
 MOE = MoeFacts(num_experts=2, num_chosen=1, intermediate_size=2, layers=(0,))
+FACTS = tiny_facts()
 
 
 def stack(shape: tuple[int, ...], part: str = "gate_up_proj.weight") -> TensorView:
@@ -71,3 +77,26 @@ def test_quantised_matrices_are_not_turned() -> None:
     )
     with pytest.raises(UnsupportedModelError, match="lies transposed"):
         apart(view, StackLayout(transposed=True))
+
+
+def test_experts_of_a_type_without_kernels_are_made_row_by_row() -> None:
+    """Each expert's rows are those of the whole stack, in their place."""
+    data = memoryview(random_repacked_rows(16, 8, 256, seed=1).tobytes())
+    whole = repacked_view(f"{STEM}.gate_up_proj.weight", 16, (2, 4, 256), data)
+    size = whole.type.num_bytes(2 * 256)  # two rows
+    stored = whole.rows_in_order()
+
+    parts = list(experts_apart(whole.name, whole, MOE, StackLayout()))
+    made = {part.name.removeprefix(f"{STEM}."): part.rows_in_order() for part in parts}
+    places = ("0.gate_proj.weight", "0.up_proj.weight", "1.gate_proj.weight", "1.up_proj.weight")
+    assert made == {name: stored[i * size : (i + 1) * size] for i, name in enumerate(places)}
+    assert parts[3].rows(1, 2) == stored[7 * size // 2 :]
+
+
+def test_experts_with_their_columns_out_of_order_are_refused() -> None:
+    """One input goes to many experts, so none can have it in an order of its own."""
+    name = f"{STEM}.1.up_proj.weight"
+    view = TensorView(name, WeightType.INT4_32, (1, 32), memoryview(bytes(24)))
+    assert list(arranged({name: view}, FACTS, Arrangement())) == [name]
+    with pytest.raises(UnsupportedModelError, match=rf"{name} has its columns in another order"):
+        arranged({name: replace(view, columns=tuple(range(31, -1, -1)))}, FACTS, Arrangement())

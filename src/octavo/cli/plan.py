@@ -188,7 +188,7 @@ def _kv_words(shape: ModelShape, wishes: Wishes, capacity: Capacity) -> str:
         return "none: an encoder keeps nothing between steps"
     entry, count = shape.entries[0], len(shape.entries)
     what = (
-        f"a latent vector of {entry.head_dim}"
+        f"2 x a latent vector of {entry.head_dim}"
         if entry.is_latent
         else f"2 x {entry.num_heads} KV heads x {entry.head_dim}"
     )

@@ -7,6 +7,8 @@ from octavo.models.registry import model_class
 from octavo.ops.weights import Embedding, Linear, Vector, VectorEnding
 from octavo.sizing.model_shape import Parameters
 
+_KINDS = ("embedding", "head", "attention", "mlp", "experts", "router", "vectors")
+
 
 class CountingWeights:
     """Satisfies `ops.weights.Weights`; what is asked for twice counts once."""
@@ -34,6 +36,10 @@ class CountingWeights:
         rows = embedding.vocab_size
         return Linear(rows, embedding.hidden_size, (rows,), embedding.handle)
 
+    def constant(self, size: int, value: float) -> Vector:
+        """See `Weights`. No file has it."""
+        return Vector(size, None)
+
     def vector(
         self, name: str, size: int, *, offset: float = 0.0, ending: VectorEnding = "weight"
     ) -> Vector:
@@ -43,7 +49,7 @@ class CountingWeights:
 
     def parameters(self) -> Parameters:
         """All that was asked for."""
-        sums = dict.fromkeys(("embedding", "head", "attention", "mlp", "vectors"), 0)
+        sums = dict.fromkeys(_KINDS, 0)
         for name, size in self._sizes.items():
             sums[name.partition(" ")[0]] += size
         return Parameters(**sums)
@@ -57,7 +63,11 @@ def count_parameters(facts: ModelFacts) -> Parameters:
 
 
 def _kind(name: str) -> str:
-    """Of a matrix: Hugging Face's names tell."""
+    """Of a matrix: our names tell."""
+    if ".mlp.experts." in name:
+        return "experts"
+    if name.endswith(".mlp.gate"):
+        return "router"
     if ".self_attn." in name or ".attention." in name or ".attn." in name:
         return "attention"
     return "mlp" if name.startswith("model.layers.") else "head"

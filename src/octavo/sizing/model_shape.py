@@ -19,16 +19,14 @@ class KvEntry:
 
     num_heads: int  # keys (and values) of so many heads
     head_dim: int
-    is_latent: bool = False  # one vector for keys and values together (multi-head latent attention)
+    is_latent: bool = False  # keys are vectors that all heads share (multi-head latent attention)
 
     def num_bytes(self, type: KvType, tensor_parallel_size: int = 1) -> int:
         """Bytes on each of so many devices; heads that are fewer than devices are kept by several.
 
         A latent vector serves all heads, so every device keeps it.
         """
-        if self.is_latent:
-            return type.row_bytes(self.head_dim)
-        heads = -(-self.num_heads // tensor_parallel_size)
+        heads = self.num_heads if self.is_latent else -(-self.num_heads // tensor_parallel_size)
         return 2 * heads * type.row_bytes(self.head_dim)
 
 

@@ -7,6 +7,7 @@ part is a view of some rows, put in order when it is read. Does not know names i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,11 +15,13 @@ from octavo.config.model_facts import ModelFacts
 from octavo.weights.checkpoint import TensorView
 from octavo.weights.expert_stacks import StackLayout, experts_apart, is_stack
 from octavo.weights.latent_heads import is_latent, latent_parts
-from octavo.weights.views import check_rows, rows_of, transposed
+from octavo.weights.views import check_columns, check_rows, rows_of, transposed
 
 QKV, GATE_UP = "self_attn.qkv_proj", "mlp.gate_up_proj"
 Q, K, V = "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"
 GATE, UP = "mlp.gate_proj", "mlp.up_proj"
+# Matrices of which many read one input together, as it is.
+_SHARED_INPUT = re.compile(r"\.(mlp\.experts\.\d+|self_attn\.(k_up|v_up))\.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ def arranged(
     """All tensors, those that are fused as their parts, without those of draft layers.
 
     Raises CorruptFileError for a fused tensor of the wrong size, UnsupportedModelError for a
-    quantised one that would have to be transposed.
+    quantised one that would have to be transposed, or an expert with its columns out of order.
     """
     result: dict[str, TensorView] = {}
     drafts = tuple(f"model.layers.{facts.num_layers + i}." for i in range(facts.num_draft_layers))
@@ -46,6 +49,8 @@ def arranged(
         if name.startswith(drafts):
             continue
         for part in _parts(name, view, facts, arrangement):
+            if _SHARED_INPUT.search(part.name):
+                check_columns(part)
             result[part.name] = part
     return result
 

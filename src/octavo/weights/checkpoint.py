@@ -133,7 +133,7 @@ class RowSource(Protocol):
         """What the rows are made of."""
 
     def rows(self, first: int, end: int) -> bytes:
-        """Stored rows first .. end - 1, in the type of the view that this belongs to."""
+        """Rows first .. end - 1 of the last dimension, in the type of the view."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +192,9 @@ class TensorView:
 
     def _stored(self, first: int, end: int) -> memoryview:
         if self.source is not None:
+            inner = math.prod(self.shape[1:-1])
             try:
-                return memoryview(self.source.rows(first, end))
+                return memoryview(self.source.rows(first * inner, end * inner))
             except ValueError as error:
                 raise CorruptFileError(f"tensor {self.name} cannot be used: {error}") from error
         return self.data[first * self.row_bytes : end * self.row_bytes]

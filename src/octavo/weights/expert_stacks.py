@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from octavo.config.model_facts import MoeFacts
 from octavo.errors import CorruptFileError
 from octavo.weights.checkpoint import TensorView
-from octavo.weights.views import rows_of, transposed
+from octavo.weights.views import matrix_of, rows_of, transposed
 
 _PARTS = "gate_up_proj|gate_proj|up_proj|down_proj"
 _STACK = re.compile(rf"(.+\.mlp\.experts)\.({_PARTS})\.(weight|bias)")
@@ -47,10 +47,8 @@ def experts_apart(
             f"tensor {view.name} has shape {list(view.shape)}; it must stack {moe.num_experts} "
             f"{'matrices' if ending == 'weight' else 'vectors'}"
         )
-    size = view.row_bytes
     for expert in range(moe.num_experts):
-        data = view.data[expert * size : (expert + 1) * size]
-        own = replace(view, shape=view.shape[1:], data=data)
+        own = matrix_of(view, view.name, expert)
         if layout.transposed and ending == "weight":
             own = transposed(own)
         for own_part, rows in _parts(part, own, moe, layout):

@@ -5,6 +5,7 @@ Owns the table of them. Does not know files.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from octavo import _native
@@ -49,5 +50,5 @@ def repacked_view(
     name: str, ggml_type: int, shape: tuple[int, ...], data: memoryview
 ) -> TensorView:
     """A tensor of a type in REPACKED."""
-    source = RepackedRows(ggml_type, data, len(data) // shape[0])
+    source = RepackedRows(ggml_type, data, len(data) // math.prod(shape[:-1]))
     return TensorView(name, WeightType.INT8_K, shape, memoryview(b""), source=source)

@@ -8,11 +8,10 @@ takes its query to the latent, and `v_up.H`, which takes the latent to its value
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from octavo.config.model_facts import LatentFacts, ModelFacts
 from octavo.weights.checkpoint import TensorView
-from octavo.weights.views import check_rows, rows_of, transposed
+from octavo.weights.views import check_rows, matrix_of, rows_of, transposed
 
 _PARTS = ("q_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "k_b_proj", "v_b_proj")
 
@@ -56,9 +55,7 @@ def latent_parts(
             check_rows(view, heads)
             kind = "k_up" if part == "k_b_proj" else "v_up"
             for head in range(heads):
-                data = view.data[head * view.row_bytes : (head + 1) * view.row_bytes]
-                own = f"{stem}.{kind}.{head}.{ending}"
-                yield replace(view, name=own, shape=view.shape[1:], data=data)
+                yield matrix_of(view, f"{stem}.{kind}.{head}.{ending}", head)
 
 
 def _halves(rope_dim: int) -> list[int]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from octavo.errors import CorruptFileError, UnsupportedModelError
-from octavo.weights.checkpoint import TensorView, WeightType
+from octavo.weights.checkpoint import RowSource, TensorView, WeightType
 
 _FLOATS = (WeightType.F32, WeightType.F16, WeightType.BF16)
 
@@ -36,9 +37,47 @@ def check_rows(view: TensorView, needed: int) -> None:
 def rows_of(view: TensorView, name: str, rows: Sequence[int]) -> TensorView:
     """Some rows of a view. Neighbours are a slice of its bytes."""
     shape = (len(rows), *view.shape[1:])
-    if isinstance(rows, range) and rows.step == 1 and view.row_order is None:
+    is_plain = view.row_order is None and view.source is None
+    if is_plain and isinstance(rows, range) and rows.step == 1:
         data = view.data[rows.start * view.row_bytes : rows.stop * view.row_bytes]
         return replace(view, name=name, shape=shape, data=data)
     if view.row_order is not None:
         rows = [view.row_order[row] for row in rows]
     return replace(view, name=name, shape=shape, row_order=rows)
+
+
+def matrix_of(view: TensorView, name: str, index: int) -> TensorView:
+    """One of the matrices, or of the vectors, that a tensor stacks along its first dimension."""
+    assert view.row_order is None, view.name
+    own = replace(view, name=name, shape=view.shape[1:])
+    if view.source is not None:
+        num_rows = math.prod(view.shape[1:-1])
+        return replace(own, source=_LaterRows(view.source, index * num_rows))
+    size = view.row_bytes
+    return replace(own, data=view.data[index * size : (index + 1) * size])
+
+
+def check_columns(view: TensorView) -> None:
+    """Raises UnsupportedModelError for a matrix whose input has to be put into another order."""
+    if view.columns:
+        raise UnsupportedModelError(
+            f"tensor {view.name} has its columns in another order (desc_act of GPTQ), which is "
+            "not supported for experts and latent attention; use a checkpoint without desc_act"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _LaterRows:
+    """The rows of a source from one of them on. Satisfies `RowSource`."""
+
+    source: RowSource
+    skipped: int
+
+    @property
+    def data(self) -> Sequence[memoryview]:
+        """See `RowSource`."""
+        return self.source.data
+
+    def rows(self, first: int, end: int) -> bytes:
+        """See `RowSource`."""
+        return self.source.rows(self.skipped + first, self.skipped + end)
