@@ -81,10 +81,12 @@ GGUF_TYPES: list[tuple[str, str, ChooseType]] = [
     ("llama4_long", "Q8_0", all_of(GgmlType.Q8_0)),
     ("mixtral", "Q8_0", all_of(GgmlType.Q8_0)),
     ("mixtral_wide", "k-mix", k_quant_mix),
+    ("mixtral_wide", "IQ2_XXS", all_of(GgmlType.IQ2_XXS)),
     ("qwen2_moe", "F16", all_of(GgmlType.F16)),
     ("qwen3_moe", "Q4_0", all_of(GgmlType.Q4_0)),
     ("olmoe", "Q8_0", all_of(GgmlType.Q8_0)),
     ("granitemoe", "BF16", all_of(GgmlType.BF16)),
+    ("gpt_oss", "MXFP4", all_of(GgmlType.MXFP4)),
     ("gpt_oss", "Q8_0", all_of(GgmlType.Q8_0)),
     ("glm4_moe", "Q5_1", all_of(GgmlType.Q5_1)),
 ]

@@ -23,7 +23,7 @@ from tests.models.conftest import BACKENDS, TinyModel
 from tests.support.quantised_folders import METHODS, save_quantised
 from tests.support.step_driver import RunnerSizes, StepDriver, all_logprobs, start_runner
 from tests.support.tiny_gguf import all_of, oracle_of, quantise, write_gguf
-from tests.support.tiny_models import PROMPT, VOCAB_SIZE, make_oracle
+from tests.support.tiny_models import PROMPT, VOCAB_SIZE, make_oracle, save_folder
 
 LARGEST_DIFFERENCE = 1e-3
 CASE = "llama_128"
@@ -128,6 +128,30 @@ def test_floats_are_quantised_while_they_are_loaded(
     error = rms(native - floats.logprobs) / float(floats.logprobs.std())
     least, most = {"int8": (0.005, 0.06), "int4": (0.1, 0.7), "fp8": (0.03, 0.3)}[method]
     assert least < error < most
+
+
+@pytest.mark.parametrize("method", ONLINE)
+@pytest.mark.parametrize("case", ["mixtral", "gpt_oss"])
+def test_experts_are_quantised_while_they_are_loaded(
+    tmp_path: Path, case: str, method: str
+) -> None:
+    """Whether they lie alone or on top of each other; routers stay floats."""
+    floats = make_oracle(case)
+    save_folder(floats, case, tmp_path)
+    checkpoint = with_quantisation(open_folder(tmp_path), method)
+    model = TinyModel(floats, checkpoint)
+
+    native, torch_ = (logprobs(model, backend) for backend in BACKENDS)
+
+    torch.testing.assert_close(native, torch_, rtol=0, atol=LARGEST_DIFFERENCE)
+    experts = {
+        v.type for n, v in checkpoint.tensors.items() if ".experts.0." in n and n.endswith("weight")
+    }
+    routers = {v.type for n, v in checkpoint.tensors.items() if n.endswith("mlp.gate.weight")}
+    assert all(type.block_elements > 1 for type in experts)
+    assert all(type.block_elements == 1 for type in routers)
+    assert experts
+    assert routers
 
 
 def test_rows_that_are_made_in_many_pieces_are_the_same_rows(

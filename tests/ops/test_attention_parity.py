@@ -125,8 +125,11 @@ def test_tokens_see_no_chunk_but_their_own(isa: str, block: int, window: int) ->
     assert_parity(isa, spec, [(90, 1, 30), *MIXED_STEPS], KvType.F32, block)
 
 
+@pytest.mark.parametrize("kv_type", [KvType.F32, KvType.INT8, KvType.INT4])
 @pytest.mark.parametrize("work", [[(9, 30), (1, 1)], [(300,), (1,)]])
-def test_sinks_take_their_share_of_every_row(isa: str, work: list[tuple[int, ...]]) -> None:
+def test_sinks_take_their_share_of_every_row(
+    isa: str, work: list[tuple[int, ...]], kv_type: KvType
+) -> None:
     """Above all scores, among them, and so far below that they count nothing."""
     sinks = torch.tensor([9.0, 0.3, -200.0, 1.0])
     view = TensorView("s", WeightType.F32, (4,), memoryview(sinks.numpy().tobytes()))
@@ -136,6 +139,7 @@ def test_sinks_take_their_share_of_every_row(isa: str, work: list[tuple[int, ...
         ask=lambda weights: weights.vector("s", 4),
         num_kv_heads=2,
         head_dim=16,
+        kv_type=kv_type,
     )
     spec = AttentionSpec(0, 4, 2, 16, 0.3)
     sequences = Sequences.make(len(work[0]), 8, sum(max(step) for step in work))

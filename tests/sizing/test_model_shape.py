@@ -152,5 +152,5 @@ def test_a_missing_key_is_named() -> None:
 def test_layers_of_an_unknown_kind_are_refused() -> None:
     """Layers with a state instead of keys would be counted wrong."""
     kinds = ["linear_attention", "full_attention"] * 12
-    with pytest.raises(CorruptFileError, match=r"layer_types.*full_attention"):
+    with pytest.raises(UnsupportedModelError, match=r"linear_attention.*full_attention"):
         shape_of(configs.GPT_OSS_20B, layer_types=kinds)

@@ -224,7 +224,11 @@ def _moe(
     facts: ModelFacts, keys: Fields, *, normalises: bool, layers: list[int] | None = None
 ) -> MoeFacts:
     """What all of them say; without `layers` all layers have experts."""
-    count = next((name for name in _COUNTS if name in keys), _COUNTS[0])
+    count = next((name for name in _COUNTS if name in keys), None)
+    if count is None:
+        keys.refuse(
+            _COUNTS[0], f"or {' or '.join(_COUNTS[1:])} must say how many experts there are"
+        )
     return MoeFacts(
         num_experts=keys.integer(count, at_least=1, at_most=MAX_EXPERTS),
         num_chosen=keys.integer("num_experts_per_tok", at_least=1),
