@@ -81,6 +81,8 @@ def _experts(draw: st.DrawFn, ops: Recorder, buffers: list[Buffer], number: int)
 
 
 def _heads(draw: st.DrawFn, ops: Recorder, buffers: list[Buffer], number: int) -> list[Buffer]:
+    if not _even(buffers):
+        return []
     x = _pick(draw, _even(buffers))
     half = x.width // 2
     products = ops.linear_heads(x, tuple(Linear(4, half, (4,), number) for _ in range(2)))

@@ -16,12 +16,15 @@ from octavo.weights.hf_names import layout_of
 from tests.support.data import gemma3_path, smollm2_path
 from tests.support.gguf_bytes import U32, GgufBytes, TensorBytes, tiny_llama, value, with_keys
 
+OUR_NAMES = ("token_embd_norm", "exp_probs_b")
+
 
 @pytest.mark.parametrize("architecture", sorted(set(ARCHITECTURES) - {"bert"}))
 def test_names_are_the_reverse_of_the_converter_s(architecture: str) -> None:
     """Every name in the tables is what the package `gguf` turns into the file's name.
 
-    But for the norms of GLM-4, which we call as Gemma does: the layers are wired alike.
+    But for the norms of GLM-4, which we call as Gemma does: the layers are wired alike. What
+    Hugging Face has no one word for has a name of ours.
     """
     numbers = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
     to_gguf = gguf.get_tensor_name_map(numbers[architecture], 3)
@@ -33,7 +36,7 @@ def test_names_are_the_reverse_of_the_converter_s(architecture: str) -> None:
     assert len(stored) >= 8
 
     for stem in stored:
-        if architecture == "glm4" and "norm" in stem:
+        if (architecture == "glm4" and "norm" in stem) or stem.endswith(OUR_NAMES):
             continue
         name = hf_tensor_name(f"{stem}.weight", ours)
 

@@ -165,7 +165,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], type[Exception], str]] = {
         CorruptFileError,
         "num_experts_per_tok must be 1, got 2",
     ),
-    "no experts": ("OlmoeForCausalLM", {}, CorruptFileError, "num_experts is missing"),
+    "no experts": ("OlmoeForCausalLM", {}, CorruptFileError, "num_local_experts or n_routed"),
 }
 
 
