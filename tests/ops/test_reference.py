@@ -13,7 +13,7 @@ from torch.nn import functional
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from octavo.backends.torch.kv_cache import TorchKvCache
-from octavo.backends.torch.kv_codec import decode, encode
+from octavo.backends.torch.kv_codec import decode, encode, rotate
 from octavo.backends.torch.reference import TorchOps
 from octavo.backends.torch.weights import LinearHandle, Stack
 from octavo.ops.batch import BatchRow, StepBatch
@@ -133,8 +133,13 @@ def test_keys_and_values_are_rounded_to_the_type_of_the_cache_before_anyone_read
     q, k, v = torch.randn(3, 6, 16, generator=generator)
     spec = AttentionSpec(0, 2, 2, 8, 0.3)
 
-    by_head = [decode(encode(x.reshape(6, 2, 8), type), type).flatten(1) for x in (k, v)]
-    rounded = make_ops(one_row(6)).attention(q, *by_head, spec)
+    def turned(x: Tensor) -> Tensor:
+        heads = x.reshape(6, 2, 8)
+        return rotate(heads) if type.is_rotated else heads
+
+    by_head = [decode(encode(turned(x), type), type).flatten(1) for x in (k, v)]
+    rounded = make_ops(one_row(6)).attention(turned(q).flatten(1), *by_head, spec)
+    rounded = turned(rounded).flatten(1)
 
     assert torch.equal(rounded, make_ops(one_row(6), make_cache(type)).attention(q, k, v, spec))
     assert not torch.equal(rounded, make_ops(one_row(6)).attention(q, k, v, spec))
