@@ -49,6 +49,7 @@ VLLM_DEFAULTS = {
     "allowed_token_ids": None,
     "bad_words": None,
     "structured_outputs": None,
+    "extra_args": None,
 }
 RIGHT: dict[str, list[Any]] = {
     "n": [1, 2, MAX_CHOICES],

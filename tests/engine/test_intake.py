@@ -118,7 +118,7 @@ def test_an_empty_text_is_served_where_the_model_begins_with_a_token() -> None:
 @pytest.mark.parametrize("wrong", [VOCAB, -1, 10**30])
 def test_an_id_outside_the_vocabulary_is_refused_with_both_numbers(wrong: int) -> None:
     """The first wrong id and the size of the vocabulary are in the message."""
-    with pytest.raises(InvalidRequestError, match=rf"id {wrong} is outside.* {VOCAB} tokens"):
+    with pytest.raises(InvalidRequestError, match=rf"id {wrong} is out of .* {VOCAB} tokens"):
         make_intake().encode([1, wrong, 2])
 
 

@@ -39,7 +39,7 @@ def test_every_field_of_a_sampling_spec_arrives() -> None:
         "num_logprobs": 4,
         "num_prompt_logprobs": 3,
     }
-    assert set(values) == set(SamplingSpec.__struct_fields__)
+    assert set(values) == set(SamplingSpec.__struct_fields__) - {"processor_params"}  # for Python
 
     native = native_spec(SamplingSpec(**values))
 

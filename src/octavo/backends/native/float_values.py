@@ -32,6 +32,11 @@ def float_values(view: TensorView) -> array[float]:
 
 def _decode(view: TensorView) -> array[float]:
     """Little-endian numbers of the file as float32."""
+    if view.type not in FLOAT_TYPES:
+        raise UnsupportedModelError(
+            f"tensor {view.name} is a quantised vector ({view.type.name}); vectors must be one of "
+            f"{', '.join(kind.name for kind in FLOAT_TYPES)}"
+        )
     count, data = view.shape[0], view.rows_in_order()
     if view.type is WeightType.F16:
         return array("f", struct.unpack(f"<{count}e", data))
@@ -41,13 +46,8 @@ def _decode(view: TensorView) -> array[float]:
         raw = bytearray(4 * count)
         raw[2::4] = halves[0::2]
         raw[3::4] = halves[1::2]
-    elif view.type is WeightType.F32:
-        raw = bytearray(data)
     else:
-        raise UnsupportedModelError(
-            f"tensor {view.name} is a quantised vector ({view.type.name}); vectors must be one of "
-            f"{', '.join(kind.name for kind in FLOAT_TYPES)}"
-        )
+        raw = bytearray(data)
     values = array("f", bytes(raw))
     if sys.byteorder == "big":
         values.byteswap()
