@@ -166,7 +166,10 @@ def _attention_seconds(
     weights.allocate()
     program = _native.Program(weights, offset, num_tokens, 1)
     for layer in range(num_layers):
-        program.attention(Rows.TOKENS, True, layer, *heads, size**-0.5, 0, 0.0, True, *views)
+        shape = (layer, *heads, size**-0.5)
+        window, soft_cap, is_chunked, is_causal, no_sinks = 0, 0.0, False, True, -1
+        masks = (window, soft_cap, is_chunked, is_causal, no_sinks, [])
+        program.attention(Rows.TOKENS, True, *shape, *masks, *views)
     num_blocks = -(-context // _BLOCK)
     kv = _native.KvPool(kv_type, num_blocks, _BLOCK, [(num_kv_heads, size)] * num_layers)
     row = (0, num_tokens, context - num_tokens, list(range(num_blocks)))

@@ -447,11 +447,12 @@ void bench() {
     Logits logits = random.normals(size, 2.5f);
     for (int i = 0; i < 40; ++i) logits[static_cast<size_t>(random.below(size))] += 14.0f;
     const auto time = [&](const char* what, const SamplingSpec& spec) {
-      RowSampler sampler(spec, {1, 2, 3}, 3, size);
+      const std::vector<int32_t> tokens = {1, 2, 3};
+      RowSampler sampler(spec, tokens, 3, size);
       Logits scratch = logits;
       TokenLogprobs logprobs;
       const double seconds = best_seconds(30, [&] {
-        sampler.sample(kernels(), scratch.data(), {1, 2, 3}, &logprobs);
+        sampler.sample(kernels(), scratch.data(), tokens, &logprobs);
       });
       std::printf("  %6ld logits  %-22s %8.1f us\n", static_cast<long>(size), what, seconds * 1e6);
     };
