@@ -86,11 +86,11 @@ def test_importing_octavo_imports_nothing_else() -> None:
     assert run_fresh(code) == "['octavo']"
 
 
-def test_the_front_ends_import_no_library_of_others_that_takes_long() -> None:
-    """They are loaded with the first model that needs them."""
+def test_the_front_ends_import_no_native_library() -> None:
+    """It is loaded with the first model."""
     code = (
         "import sys; from octavo import LLM, AsyncLLM, SamplingParams;"
-        "names = ('jinja2', 'llguidance', 'torch', 'uvicorn');"
+        "names = ('octavo._native', 'jinja2', 'llguidance', 'torch');"
         "print([name for name in names if name in sys.modules])"
     )
 

@@ -7,7 +7,7 @@ thread of its own while the executor reads the weights. Does not know who will d
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,14 +31,22 @@ from octavo.errors import ConfigError, InvalidRequestError
 from octavo.executor.base import Executor
 from octavo.executor.inline import InlineExecutor
 from octavo.foundation.clock import Clock
+from octavo.foundation.registry import Registry
 from octavo.logits_processors.loading import load_classes
 from octavo.sampling_params import SamplingParams
 from octavo.text.tokenizer import Tokenizer
 from octavo.text.tokenizer_folder import tokenizer_from_folder
 from octavo.weights.checkpoint import Checkpoint
 from octavo.weights.progress import OnProgress, PullProgress
-from octavo.weights.quant.online import with_quantisation
-from octavo.weights.source import open_checkpoint
+
+# Readers of quantised files need the native library, which is loaded with the first model.
+READING: Registry[Callable[..., Checkpoint]] = Registry(
+    "step of reading a model",
+    {
+        "open": "octavo.weights.source:open_checkpoint",
+        "quantise": "octavo.weights.quant.online:with_quantisation",
+    },
+)
 
 logger = logging.getLogger(__name__)
 
@@ -100,13 +108,13 @@ def build_engine(config: EngineConfig, clock: Clock, report: ReportProgress) -> 
     overridden_sampling(model)  # a wrong value ends the start before the model is looked for
     load_classes(model.logits_processors)
     check_tracing(config.observability)
-    checkpoint = open_checkpoint(
+    checkpoint: Checkpoint = READING.load("open")(
         model.model,
         revision=model.revision,
         on_progress=_download_reporter(report),
         overrides=json_option("hf_overrides", model.hf_overrides),
     )
-    checkpoint = with_quantisation(checkpoint, model.quantization)
+    checkpoint = READING.load("quantise")(checkpoint, model.quantization)
     checkpoint = with_kind(checkpoint, model)
     config = with_processors(config_for(config, checkpoint.facts), checkpoint.facts)
     with ThreadPoolExecutor(1, thread_name_prefix="octavo-tokenizer") as helper:
@@ -182,7 +190,8 @@ def _load_tokenizer(model: ModelConfig, checkpoint: Checkpoint) -> Tokenizer:
     folder = Path(model.tokenizer).expanduser()
     if folder.is_dir():
         return tokenizer_from_folder(folder)
-    return open_checkpoint(model.tokenizer).load_tokenizer()
+    named: Checkpoint = READING.load("open")(model.tokenizer)
+    return named.load_tokenizer()
 
 
 def overridden_sampling(model: ModelConfig) -> dict[str, Any]:
