@@ -16,6 +16,12 @@ from tests.support.cores import SCRIPT, make_core, run_until_idle, tokens_of
 from tests.support.dict_tier import DictTier
 
 
+def make_executor(kept: dict[TierKey, Block], tier: type[DictTier] = DictTier) -> ScriptedExecutor:
+    """Eight blocks, two host slots, and a tier that keeps blocks in `kept`."""
+    plan = make_kv_plan(8, num_host_slots=2)
+    return ScriptedExecutor(SCRIPT, plan, tier=lambda slots: tier(slots, kept))
+
+
 def is_closed(executor: ScriptedExecutor) -> bool:
     """Whether the tier was closed, as the executor does it when it stops."""
     tier = executor.kv_tier()
@@ -27,9 +33,7 @@ class TestTier:
     """What the prefix cache holds goes to the tier at the end, and comes back after a restart."""
 
     def make(self, kept: dict[TierKey, Block], **limits: Any) -> EngineCore:
-        plan = make_kv_plan(8, num_host_slots=2)
-        executor = ScriptedExecutor(SCRIPT, plan, tier=lambda slots: DictTier(slots, kept))
-        return make_core(executor, **limits)
+        return make_core(make_executor(kept), **limits)
 
     def test_a_stop_sends_down_more_blocks_than_there_are_slots(self):
         kept: dict[TierKey, Block] = {}
@@ -61,11 +65,7 @@ class TestTier:
 
     def test_a_dead_engine_sends_nothing_down(self):
         kept: dict[TierKey, Block] = {}
-        executor = ScriptedExecutor(
-            SCRIPT,
-            make_kv_plan(8, num_host_slots=2),
-            tier=lambda slots: DictTier(slots, kept),
-        )
+        executor = make_executor(kept)
         core = make_core(executor)
         core.add_request(make_request("a", range(9), max_tokens=1))
         run_until_idle(core)
@@ -78,11 +78,7 @@ class TestTier:
 
     def test_a_stop_comes_to_its_end_though_the_executor_fails(self):
         kept: dict[TierKey, Block] = {}
-        executor = ScriptedExecutor(
-            SCRIPT,
-            make_kv_plan(8, num_host_slots=2),
-            tier=lambda slots: DictTier(slots, kept),
-        )
+        executor = make_executor(kept)
         core = make_core(executor)
         core.add_request(make_request("a", range(9), max_tokens=1))
         run_until_idle(core)
@@ -101,11 +97,7 @@ class TestTier:
                 clock.advance(1.0)
                 return []
 
-        executor = ScriptedExecutor(
-            SCRIPT,
-            make_kv_plan(8, num_host_slots=2),
-            tier=lambda slots: StuckTier(slots, kept),
-        )
+        executor = make_executor(kept, StuckTier)
         core = make_core(executor, clock)
         core.add_request(make_request("a", range(20), max_tokens=1))
         run_until_idle(core)

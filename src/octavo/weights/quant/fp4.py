@@ -30,13 +30,9 @@ def nvfp4_view(stem: str, codes: StoredTensor, stems: Stems) -> TensorView:
     if divisor is not None:
         factor = 1.0 / factor
     table = scale_table(scales, (rows, cols // 16), (cols // 16, 1), groups, factor)
-    source = TableRows(
-        WeightType.FP4_16,
-        _halves(codes, rows, cols),
-        table,
-        (codes.data, scales.data),
-        groups=groups,
-    )
+    files = (codes.data, scales.data)
+    halves = _halves(codes, rows, cols)
+    source = TableRows(WeightType.FP4_16, halves, table, files, groups=groups)
     return matrix_view(f"{stem}.weight", (rows, cols), source)
 
 
@@ -47,13 +43,9 @@ def mxfp4_view(stem: str, codes: StoredTensor, stems: Stems) -> TensorView:
     groups = Groups(32)
     powers = replace(scales, dtype="F8_E8M0")
     table = scale_table(powers, (rows, cols // 32), (cols // 32, 1), groups)
-    source = TableRows(
-        WeightType.MXFP4,
-        _halves(codes, rows, cols),
-        table,
-        (codes.data, scales.data),
-        groups=groups,
-    )
+    files = (codes.data, scales.data)
+    halves = _halves(codes, rows, cols)
+    source = TableRows(WeightType.MXFP4, halves, table, files, groups=groups)
     return matrix_view(f"{stem}.weight", (rows, cols), source)
 
 
