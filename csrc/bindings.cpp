@@ -45,9 +45,7 @@ using Ints = std::vector<int32_t>;
 
 std::vector<float> copy_floats(const nb::object& buffer) {
   const Bytes bytes(buffer);
-  const int64_t count = bytes.size() / static_cast<int64_t>(sizeof(float));
-  const float* first = bytes.floats(count);
-  return std::vector<float>(first, first + count);
+  return bytes.copied_floats(bytes.size() / static_cast<int64_t>(sizeof(float)));
 }
 
 WeightType weight_type(int32_t value) {

@@ -110,9 +110,10 @@ nb::bytes nested(const nb::object& codes, const nb::object& map, const nb::objec
   const Bytes code_bytes(codes), map_bytes(map), scale_bytes(scales);
   const int64_t count = code_bytes.size();
   if (block < 1) throw std::invalid_argument("a block needs at least one scale");
-  const float* table = map_bytes.floats(256);
-  const float* outer = scale_bytes.floats((count + block - 1) / block);
-  const std::vector<float> result = nested_scales(code_bytes.data(), count, table, outer, block, offset);
+  const std::vector<float> table = map_bytes.copied_floats(256);
+  const std::vector<float> outer = scale_bytes.copied_floats((count + block - 1) / block);
+  const std::vector<float> result =
+      nested_scales(code_bytes.data(), count, table.data(), outer.data(), block, offset);
   return nb::bytes(result.data(), result.size() * sizeof(float));
 }
 

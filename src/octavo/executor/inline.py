@@ -20,6 +20,7 @@ from octavo.kvtier.folder import open_folder
 from octavo.kvtier.kv_files import KVFiles
 from octavo.runner.base import Runner
 from octavo.runner.memory_plan import plan_memory
+from octavo.weights.blame import about
 from octavo.weights.checkpoint import Checkpoint
 
 # What to do when a module that a back end is made of is not there.
@@ -45,7 +46,9 @@ class InlineExecutor:
         config, facts = self._config, self._checkpoint.facts
         if (folder := self._offload_folder()) is not None:
             open_folder(folder)
-        runner = _runner_class(config.model.backend)(config, self._checkpoint)
+        where = self._checkpoint.where
+        with about(where):
+            runner = _runner_class(config.model.backend)(config, self._checkpoint)
         plan = plan_memory(
             model=config.model,
             cache=config.cache,
@@ -53,7 +56,8 @@ class InlineExecutor:
             max_num_seqs=config.scheduler.max_num_seqs,
             needs=runner.needs,
         )
-        runner.allocate(plan, report)
+        with about(where):
+            runner.allocate(plan, report)
         self._runner = runner
         self._tier = self._make_tier(runner)
         return plan

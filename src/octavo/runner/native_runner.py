@@ -72,7 +72,6 @@ class NativeRunner:
         asked_len = config.model.max_model_len or 0
         self._longest = asked_len if asked_len > 0 else self._facts.max_position
         self._draft = self._lay_out(self._longest)  # the same size for every context length
-        self._weights.verify()
         layers = attention_layers(self._draft.placement)
         self._kv_shapes = [(spec.num_kv_heads, spec.head_dim) for spec in layers]
         windows = [(spec.window or 0) if spec.is_causal else 0 for spec in layers]
@@ -232,6 +231,7 @@ class NativeRunner:
 
     def _lay_out(self, max_model_len: int) -> _Layout:
         model = model_class(self._facts.architecture)(self._facts, self._weights, max_model_len)
+        self._weights.verify()
         max_tokens = self._scheduler.max_num_batched_tokens
         size = StepSize(max_tokens=max_tokens, wanted_rows=min(_LOGIT_ROWS, max_tokens))
         recording = quantise_inputs(optimise(record(model)), self._int8_matrices())

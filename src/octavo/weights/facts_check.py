@@ -16,6 +16,8 @@ logger = logging.getLogger(__name__)
 # A claim beyond these is a broken file, not a model.
 MAX_LAYERS = 4096
 MAX_EXPERTS = 4096
+MAX_HEADS = 2**16
+MAX_HEAD_DIM = 2**16
 MAX_ROPE_THETA = 1e12
 MAX_ROPE_FACTOR = 1e6
 MIN_ROPE_FACTOR = 1e-6
@@ -23,6 +25,11 @@ MIN_ROPE_FACTOR = 1e-6
 
 def check_facts(facts: ModelFacts, where: str) -> None:
     """Raises CorruptFileError with the numbers that do not fit together."""
+    if facts.num_heads > MAX_HEADS or facts.head_dim > MAX_HEAD_DIM:
+        raise CorruptFileError(
+            f"{where}: {facts.num_heads} heads of {facts.head_dim} elements; at most {MAX_HEADS} "
+            f"of {MAX_HEAD_DIM} are allowed"
+        )
     if facts.num_heads % facts.num_kv_heads:
         raise CorruptFileError(
             f"{where}: {facts.num_heads} attention heads cannot share {facts.num_kv_heads} KV heads"

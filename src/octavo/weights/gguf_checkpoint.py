@@ -16,6 +16,7 @@ from octavo.errors import CorruptFileError, ModelFileError
 from octavo.text.gguf_tokenizer import tokenizer_from_gguf
 from octavo.text.tokenizer import Tokenizer
 from octavo.weights.arrangement import arranged
+from octavo.weights.blame import about
 from octavo.weights.checkpoint import TensorView
 from octavo.weights.fields import Fields
 from octavo.weights.gguf_facts import architecture_of, facts_from_gguf
@@ -38,6 +39,7 @@ class GgufCheckpoint:
     tensors: Mapping[str, TensorView]
     chat_template: str | None
     metadata: GgufMetadata
+    where: str
 
     @property
     def quantisation(self) -> str | None:
@@ -47,7 +49,8 @@ class GgufCheckpoint:
 
     def load_tokenizer(self) -> Tokenizer:
         """Build the tokenizer from the vocabulary in the file."""
-        return tokenizer_from_gguf(self.metadata)
+        with about(self.where):
+            return tokenizer_from_gguf(self.metadata)
 
 
 def open_gguf(path: Path, *, name: str | None = None) -> GgufCheckpoint:
@@ -55,6 +58,11 @@ def open_gguf(path: Path, *, name: str | None = None) -> GgufCheckpoint:
 
     Raises CorruptFileError, UnsupportedModelError, or ModelFileError when a part is missing.
     """
+    with about(str(path)):
+        return _open(path, name)
+
+
+def _open(path: Path, name: str | None) -> GgufCheckpoint:
     files = [read_gguf(part) for part in part_paths(path)]
     first, where = files[0], path.name
     _check_parts(files)
@@ -68,6 +76,7 @@ def open_gguf(path: Path, *, name: str | None = None) -> GgufCheckpoint:
         tensors=_renamed(tensors, architecture, facts, where),
         chat_template=keys.optional_text("tokenizer.chat_template"),
         metadata=first.metadata,
+        where=str(path),
     )
 
 

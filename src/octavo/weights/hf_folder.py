@@ -15,6 +15,7 @@ from octavo.errors import CorruptFileError, ModelFileError
 from octavo.text.tokenizer import Tokenizer
 from octavo.text.tokenizer_folder import tokenizer_from_folder
 from octavo.weights.arrangement import arranged
+from octavo.weights.blame import about
 from octavo.weights.checkpoint import TensorView
 from octavo.weights.facts_check import known_token_ids
 from octavo.weights.fields import Fields
@@ -63,9 +64,15 @@ class HfCheckpoint:
     folder: Path
     quantisation: str | None = None
 
+    @property
+    def where(self) -> str:
+        """See `Checkpoint`."""
+        return str(self.folder)
+
     def load_tokenizer(self) -> Tokenizer:
         """Build the tokenizer from the folder's files."""
-        return tokenizer_from_folder(self.folder)
+        with about(self.where):
+            return tokenizer_from_folder(self.folder)
 
 
 def open_folder(
@@ -77,8 +84,13 @@ def open_folder(
 
     Raises CorruptFileError, UnsupportedModelError, or ModelFileError when a file is missing.
     """
+    with about(str(folder)):
+        return _open(folder, name, overrides or {})
+
+
+def _open(folder: Path, name: str | None, overrides: Mapping[str, object]) -> HfCheckpoint:
     config = read_fields(folder / CONFIG)
-    config.values = {**config.values, **(overrides or {})}
+    config.values = {**config.values, **overrides}
     facts = _facts(folder, config)
     layout = layout_of(facts.architecture)
     stored = _stored_tensors(folder)
