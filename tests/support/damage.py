@@ -179,7 +179,7 @@ class Damage:
             case 2:
                 one = replace(one, name=source.choice((other.name, "", "blk.9.x", "blk..weight")))
             case 3:
-                one = replace(one, type=source.choice((*WeightType, *REPACKED, 40, 2**32 - 1)))
+                one = replace(one, type=source.choice((*WeightType, *REPACKED, 41, 2**32 - 1)))
             case 4:
                 one = replace(one, offset=source.choice(_HOSTILE_WORDS))
             case 5:

@@ -30,7 +30,7 @@ from tests.support.random_weights import random_repacked_rows, random_rows
 Keys = list[tuple[str | bytes, tuple[int, bytes]]]
 Shapes = Mapping[str, tuple[tuple[int, ...], int]]  # name -> (rows first, type)
 _F32, _F16, _Q8_0 = WeightType.F32, WeightType.F16, WeightType.Q8_0
-_IQ2_XXS = next(number for number, (name, _) in REPACKED.items() if name == "IQ2_XXS")
+_IQ2_XXS = next(number for number, one in REPACKED.items() if one.name == "IQ2_XXS")
 _SPACE = "\u2581"
 
 

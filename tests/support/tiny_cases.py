@@ -147,6 +147,7 @@ CASES: dict[str, TinyCase] = {
     "bloom": TinyCase("bloom", dtype=torch.float16),
     "bloom_odd_heads": TinyCase("bloom", {"n_head": 6, "hidden_size": 96}),
     "cohere": TinyCase("cohere", {"logit_scale": 0.25}),
+    "cohere_qk_norm": TinyCase("cohere", {"use_qk_norm": True}, torch.float16),
     "cohere2": TinyCase(
         "cohere2", {"num_hidden_layers": 4, "sliding_window": 9, "logit_scale": 0.5}, torch.float16
     ),
@@ -210,6 +211,7 @@ CASES: dict[str, TinyCase] = {
     "helium": TinyCase("helium", {"head_dim": 16}, torch.bfloat16),
     "nemotron": TinyCase("nemotron", dtype=torch.bfloat16),
     "olmo": TinyCase("olmo", dtype=torch.float16),
+    "olmo_clip": TinyCase("olmo", {"clip_qkv": 0.7}, torch.bfloat16),
     "olmo2": TinyCase("olmo2", dtype=torch.bfloat16),
     "olmo3": TinyCase(
         "olmo3",
@@ -294,6 +296,7 @@ CASES: dict[str, TinyCase] = {
         },
     ),
     "mpt": TinyCase("mpt", dtype=torch.bfloat16),
+    "mpt_clip": TinyCase("mpt", {"attn_config": {"clip_qkv": 0.9}}),
     "mixtral": TinyCase("mixtral", {"num_local_experts": 5}, torch.bfloat16),
     "mixtral_window": TinyCase("mixtral", {"sliding_window": 9, "num_experts_per_tok": 3}),
     "qwen2_moe": TinyCase("qwen2_moe", _EXPERTS | {"shared_expert_intermediate_size": 40}),
@@ -313,6 +316,7 @@ CASES: dict[str, TinyCase] = {
         "qwen3_moe", _EXPERTS | {"head_dim": 32, "norm_topk_prob": True}, torch.bfloat16
     ),
     "olmoe": TinyCase("olmoe", {"num_experts": 8, "num_experts_per_tok": 3}, torch.float16),
+    "olmoe_clip": TinyCase("olmoe", {"num_experts": 4, "clip_qkv": 1.1}),
     "granitemoe": TinyCase(
         "granitemoe", {"embedding_multiplier": 3.0, "residual_multiplier": 0.3}, torch.bfloat16
     ),
@@ -346,6 +350,19 @@ CASES: dict[str, TinyCase] = {
     ),
     # Widths that blocks of 128 elements divide, and those of 256.
     "llama_128": TinyCase("llama", {"hidden_size": 128, "intermediate_size": 256}),
+    "deepseek_v2_128": TinyCase(
+        "deepseek_v2",
+        _LATENT
+        | {
+            "hidden_size": 128,
+            "intermediate_size": 128,
+            "q_lora_rank": None,
+            "kv_lora_rank": 128,
+            "qk_nope_head_dim": 32,
+            "qk_rope_head_dim": 32,
+            "v_head_dim": 32,
+        },
+    ),
     "llama_wide": TinyCase("llama", {"hidden_size": 256, "intermediate_size": 256}),
     "mixtral_wide": TinyCase("mixtral", {"hidden_size": 256, "intermediate_size": 256}),
     "gemma3_wide": TinyCase(

@@ -24,7 +24,7 @@ WEIGHT_DTYPES = ("auto", "float32", "bfloat16", "float16")
 DTYPE_NAMES = {"half": "float16", "float": "float32"}  # further names of them, as in vLLM
 # Methods of checkpoints, and what floats can become while they are loaded.
 CHECKPOINT_QUANTISATIONS = (
-    *("awq", "bitsandbytes", "compressed-tensors", "fp8", "gguf", "gptq", "modelopt"),
+    *("awq", "bitsandbytes", "compressed-tensors", "fp8", "gguf", "gptq", "modelopt", "mxfp4"),
 )
 ONLINE_QUANTISATIONS = ("int8", "int4", "fp8")
 QUANTISATION_ALIASES = {  # of vLLM

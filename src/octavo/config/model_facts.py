@@ -138,7 +138,9 @@ class ModelFacts:
     shared_norm: bool = False  # in parallel, both behind one norm
     qk_norm: bool = False  # RMS norm of each query and key head
     qk_norm_over_heads: bool = False  # ... of all heads together instead
+    qk_norm_by_head: bool = False  # ... layer norms instead, with weights for each head
     qk_norm_plain: bool = False  # ... without weights, in layers that rotate
+    clip_qkv: float | None = None  # largest magnitude of queries, keys and values
     # Of queries that are not rotated: period and weight of `ops.ops.Ops.position_factors`.
     temperature: tuple[float, float] | None = None
     attention_sinks: bool = False  # every head has a score beside those of keys, of no value

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from octavo.config.model_facts import ModelFacts
 from octavo.ops.alibi import alibi_slopes
-from octavo.ops.ops import AttentionSpec, Ops
+from octavo.ops.ops import AttentionSpec, HeadPart, Ops
 from octavo.ops.rope import RopeTable
 from octavo.ops.weights import Embedding, Linear, Weights
 
@@ -50,6 +50,45 @@ class HeadNorm:
         return ops.head_norm(x, self._weight, self._eps)
 
 
+class NormByHead:
+    """Layer norm of each head on its own, with weights of its own (Cohere 2024)."""
+
+    def __init__(self, facts: ModelFacts, weights: Weights, name: str, num_heads: int) -> None:
+        self._size, self._eps = facts.head_dim, facts.norm_eps
+        self._weights = [
+            weights.vector(f"{name}.{head}", facts.head_dim) for head in range(num_heads)
+        ]
+
+    def __call__(self, ops: Ops[T], x: T) -> T:
+        """x: [rows, heads * head_dim], result alike."""
+        heads = ops.split(x, (self._size,) * len(self._weights))
+        normed = (
+            ops.layer_norm(head, weight, None, self._eps)
+            for head, weight in zip(heads, self._weights, strict=True)
+        )
+        return ops.join_heads(tuple(HeadPart(head, self._size) for head in normed), 1)
+
+
+def qk_norms(
+    facts: ModelFacts, weights: Weights, name: str, *, is_rotated: bool
+) -> tuple[HeadNorm | NormByHead, ...]:
+    """What norms queries, and what norms keys; empty where nothing does."""
+    if not facts.qk_norm or (facts.qk_norm_plain and not is_rotated):
+        return ()
+    parts = (("q_norm", facts.num_heads), ("k_norm", facts.num_kv_heads))
+    if facts.qk_norm_by_head:
+        return tuple(NormByHead(facts, weights, f"{name}.{part}", heads) for part, heads in parts)
+    return tuple(
+        HeadNorm(
+            facts,
+            weights,
+            f"{name}.{part}",
+            heads * facts.head_dim if facts.qk_norm_over_heads else facts.head_dim,
+        )
+        for part, heads in parts
+    )
+
+
 class Attention:
     """Self-attention with grouped KV heads; rotary positions and a q/k norm as the facts say.
 
@@ -68,12 +107,8 @@ class Attention:
             facts.hidden_size,
             bias=facts.attention_bias,
         )
-        sizes = (q_width, kv_width) if facts.qk_norm_over_heads else (facts.head_dim,) * 2
-        self._qk_norms = [
-            HeadNorm(facts, weights, f"{name}.{part}", size)
-            for part, size in zip(("q_norm", "k_norm"), sizes, strict=True)
-            if facts.qk_norm and (rope is not None or not facts.qk_norm_plain)
-        ]
+        self._qk_norms = qk_norms(facts, weights, name, is_rotated=rope is not None)
+        self._clip = facts.clip_qkv
         self._temperature = None if rope is not None else facts.temperature
         self._out = weights.linear(
             [f"{name}.o_proj"], [facts.hidden_size], q_width, bias=facts.attention_out_bias
@@ -101,12 +136,19 @@ class Attention:
         if self._qk_norms:
             q_norm, k_norm = self._qk_norms
             q, k = q_norm(ops, q), k_norm(ops, k)
+        if self._clip is not None:
+            q, k, v = (clipped(ops, part, self._clip) for part in (q, k, v))
         if self._rope is not None:
             q = ops.rotary(q, self._rope, self._spec.head_dim)
             k = ops.rotary(k, self._rope, self._spec.head_dim)
         if self._temperature is not None:
             q = ops.multiply_rows(q, ops.position_factors(*self._temperature))
         return ops.linear(ops.attention(q, k, v, self._spec, self._sinks), self._out)
+
+
+def clipped(ops: Ops[T], x: T, limit: float) -> T:
+    """The nearest numbers of a magnitude of at most `limit`."""
+    return ops.scale(ops.activation(ops.scale(x, 1.0 / limit), "hardtanh"), limit)
 
 
 def _slopes(facts: ModelFacts) -> tuple[float, ...]:

@@ -21,8 +21,8 @@ from octavo.ops.rope import RopeTable
 from octavo.ops.weights import Embedding, Experts, Linear, Vector
 
 T = TypeVar("T")
-# relu2: relu(x)^2
-Activation = Literal["silu", "gelu_tanh", "gelu", "relu", "relu2", "tanh", "sigmoid"]
+# relu2: relu(x)^2; hardtanh: the nearest number from -1 to 1
+Activation = Literal["silu", "gelu_tanh", "gelu", "relu", "relu2", "tanh", "sigmoid", "hardtanh"]
 # Besides `act(gate) * up`: clamped_swiglu, see `Ops.gated`.
 GateActivation = Activation | Literal["clamped_swiglu"]
 

@@ -23,7 +23,8 @@ _STACK = re.compile(rf"(.+\.mlp\.experts)\.({_PARTS})\.(weight|bias)")
 class StackLayout:
     """How a file lays out its stacks."""
 
-    transposed: bool = False  # a matrix is [in_features, out_features]
+    # A matrix of floats is [in_features, out_features]; blocks lie along in_features in any file.
+    transposed: bool = False
     alternating: bool = False  # of gate and up, fused: a row of one, a row of the other
 
 
@@ -49,7 +50,7 @@ def experts_apart(
         )
     for expert in range(moe.num_experts):
         own = matrix_of(view, view.name, expert)
-        if layout.transposed and ending == "weight":
+        if layout.transposed and ending == "weight" and own.type.block_elements == 1:
             own = transposed(own)
         for own_part, rows in _parts(part, own, moe, layout):
             own_name = f"{stem}.{expert}.{own_part}.{ending}"

@@ -23,6 +23,7 @@ from octavo.weights.gguf_facts import architecture_of, facts_from_gguf
 from octavo.weights.gguf_metadata import GgufMetadata
 from octavo.weights.gguf_names import GgufArchitecture, hf_tensor_name, interleaved_heads
 from octavo.weights.gguf_reader import GgufFile, read_gguf
+from octavo.weights.gguf_repack import RepackedRows, scaled
 from octavo.weights.gguf_rope import ROPE_TENSORS
 
 _PART_NAME = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
@@ -67,7 +68,7 @@ def _open(path: Path, name: str | None) -> GgufCheckpoint:
     first, where = files[0], path.name
     _check_parts(files)
     architecture = architecture_of(first.metadata, where)
-    tensors = _joined(files)
+    tensors = _scaled(_joined(files))
     facts = facts_from_gguf(first.metadata, tensors, where)
     keys = Fields(first.metadata, where)
     return GgufCheckpoint(
@@ -126,6 +127,20 @@ def _joined(files: list[GgufFile]) -> dict[str, TensorView]:
                 )
             tensors[name] = tensor
     return tensors
+
+
+def _scaled(tensors: Mapping[str, TensorView]) -> dict[str, TensorView]:
+    """NVFP4 tensors with the scale that lies beside them; those of activations are not used."""
+    result = dict(tensors)
+    for name, view in tensors.items():
+        stem, _, ending = name.rpartition(".")
+        if ending != "weight" or not isinstance(view.source, RepackedRows):
+            continue
+        result.pop(f"{stem}.input_scale", None)
+        scale = result.pop(f"{stem}.scale", None)
+        if scale is not None:
+            result[name] = scaled(view, scale)
+    return result
 
 
 def _renamed(

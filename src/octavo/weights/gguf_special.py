@@ -180,9 +180,11 @@ def _smollm3(facts: ModelFacts, keys: Fields) -> ModelFacts:
 
 
 def _olmo(facts: ModelFacts, keys: Fields) -> ModelFacts:
-    if keys.number("attention.clamp_kqv", 0.0):
-        raise UnsupportedModelError(f"{keys.where}: attention.clamp_kqv is not supported")
-    return facts
+    """Groeneveld et al. 2024; a limit of 0 is none."""
+    limit = keys.number("attention.clamp_kqv", 0.0)
+    if limit < 0.0:
+        keys.refuse("attention.clamp_kqv", f"must not be negative, got {limit:g}")
+    return replace(facts, clip_qkv=limit or None)
 
 
 def _olmo2(facts: ModelFacts, keys: Fields) -> ModelFacts:
@@ -199,10 +201,9 @@ def _olmo2(facts: ModelFacts, keys: Fields) -> ModelFacts:
 
 
 def _command_r(facts: ModelFacts, keys: Fields) -> ModelFacts:
-    if facts.qk_norm:
-        raise UnsupportedModelError(f"{keys.where}: attn_q_norm of command-r is not supported")
     return replace(
         facts,
+        qk_norm_by_head=True,
         parallel_residual=True,
         shared_norm=True,
         logits_scale=keys.number("logit_scale"),

@@ -55,10 +55,9 @@ def _qwen_moe(facts: ModelFacts, keys: Fields) -> MoeFacts:
 
 def olmoe(facts: ModelFacts, keys: Fields) -> ModelFacts:
     """Muennighoff et al. 2024: norms of all queries together, and of all keys."""
-    if keys.optional_number("clip_qkv") is not None:
-        raise UnsupportedModelError(f"{keys.where}: clip_qkv is not supported")
     moe = _moe(facts, keys, normalises=keys.flag("norm_topk_prob", False))
-    return replace(own.olmo2(facts, keys), moe=moe)
+    clip = keys.optional_number("clip_qkv", above=0.0)
+    return replace(own.olmo2(facts, keys), moe=moe, clip_qkv=clip)
 
 
 def granite_moe(facts: ModelFacts, keys: Fields) -> ModelFacts:

@@ -51,6 +51,7 @@ _ACTIVATIONS: dict[GateActivation, NativeActivation] = {
     "relu": NativeActivation.RELU,
     "relu2": NativeActivation.SQUARED_RELU,
     "tanh": NativeActivation.TANH,
+    "hardtanh": NativeActivation.HARDTANH,
     "sigmoid": NativeActivation.SIGMOID,
     "clamped_swiglu": NativeActivation.CLAMPED_SWIGLU,
 }

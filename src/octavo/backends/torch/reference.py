@@ -237,6 +237,8 @@ class TorchOps:
                 return functional.relu(x)
             case "relu2":
                 return functional.relu(x).square()
+            case "hardtanh":
+                return functional.hardtanh(x)
             case "tanh":
                 return torch.tanh(x)
             case "sigmoid":

@@ -17,6 +17,7 @@ from octavo.weights.json_file import read_fields
 from octavo.weights.quant.awq import awq_views
 from octavo.weights.quant.bitsandbytes import bitsandbytes_views
 from octavo.weights.quant.compressed import compressed_views
+from octavo.weights.quant.fp4 import mxfp4_stacks
 from octavo.weights.quant.fp8 import fp8_views
 from octavo.weights.quant.gptq import gptq_views
 from octavo.weights.quant.modelopt import modelopt_views
@@ -32,6 +33,7 @@ METHODS: dict[str, MakeViews] = {
     "fp8": fp8_views,
     "gptq": gptq_views,
     "modelopt": modelopt_views,
+    "mxfp4": mxfp4_stacks,
 }
 # Keys of config.json, and files of older tools with the method that each implies.
 _KEYS = ("quantization_config", "compression_config")
