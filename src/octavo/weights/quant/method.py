@@ -57,6 +57,10 @@ class Quantisation:
     method: str
     config: Fields
 
+    def check(self) -> None:
+        """Raises UnsupportedModelError or CorruptFileError for settings that no tensor mends."""
+        METHODS[self.method](Stems({}), self.config)
+
     def views(self, tensors: Mapping[str, StoredTensor]) -> dict[str, TensorView]:
         """All tensors, the quantised ones as matrices of our own types.
 
@@ -72,8 +76,8 @@ class Quantisation:
         return views | stems.floats()
 
 
-def find_quantisation(folder: Path, config: Fields) -> Quantisation | None:
-    """What config.json, or a file beside it, says; None for a checkpoint of floats.
+def find_quantisation(folder: Path | None, config: Fields) -> Quantisation | None:
+    """What config.json, or a file beside it in `folder`, says; None for a checkpoint of floats.
 
     Raises UnsupportedModelError for a method that we do not have.
     """
@@ -83,7 +87,7 @@ def find_quantisation(folder: Path, config: Fields) -> Quantisation | None:
             found = section.section(key) if section is not None else None
             if found is not None:
                 return _known(found, found.text("quant_method", ""))
-    for file_name, method in _FILES.items():
+    for file_name, method in _FILES.items() if folder is not None else ():
         if (folder / file_name).is_file():
             found = read_fields(folder / file_name)
             return _known(found, found.text("quant_method", method))
