@@ -4,9 +4,10 @@
 
 Each run is a process of its own, from its start to its first token: once with the model file thrown
 out of the page cache (cold), once with it there (warm). `pack` is the reading and packing of all
-weights and the making of the KV pool, `load` everything from a configuration to an engine. Peak and
-resident memory are those that the system counts for the process when loading has ended. The exit
-code is 1 where the peak is more than `--most` times what stays.
+weights and the making of the KV pool, `load` everything from a configuration to an engine. `cpu` is
+the time of processors, all threads together, which other work on the machine does not stretch. Peak
+and resident memory are those that the system counts for the process when loading has ended. The
+exit code is 1 where the peak is more than `--most` times what stays.
 """
 
 from __future__ import annotations
@@ -32,25 +33,28 @@ def child(model: str, start: float) -> dict[str, float]:
     from octavo import LLM, SamplingParams  # noqa: PLC0415 - its import is part of the time
     from octavo.runner.native_runner import NativeRunner  # noqa: PLC0415
 
-    imported = time.time()
-    pack_s = 0.0
+    imported, imported_cpu = time.time(), time.process_time()
+    pack_s = pack_cpu_s = 0.0
     allocate = NativeRunner.allocate
 
     def timed(*arguments: Any) -> None:
-        nonlocal pack_s
-        begin = time.perf_counter()
+        nonlocal pack_s, pack_cpu_s
+        begin, begin_cpu = time.perf_counter(), time.process_time()
         allocate(*arguments)
-        pack_s = time.perf_counter() - begin
+        pack_s, pack_cpu_s = time.perf_counter() - begin, time.process_time() - begin_cpu
 
     NativeRunner.allocate = timed  # type: ignore[method-assign]
     llm = LLM(model, max_model_len=2048, kv_cache_memory_bytes=128 * 2**20)
-    loaded = time.time()
+    loaded, loaded_cpu = time.time(), time.process_time()
     peak, resident = _memory("VmHWM"), _memory("VmRSS")
     llm.generate("Once upon a time", SamplingParams(max_tokens=1), use_tqdm=False)
     return {
         "import_ms": 1e3 * (imported - start),
         "load_ms": 1e3 * (loaded - imported),
         "pack_ms": 1e3 * pack_s,
+        "import_cpu_ms": 1e3 * imported_cpu,
+        "load_cpu_ms": 1e3 * (loaded_cpu - imported_cpu),
+        "pack_cpu_ms": 1e3 * pack_cpu_s,
         "first_token_ms": 1e3 * (time.time() - start),
         "peak_bytes": peak,
         "resident_bytes": resident,
@@ -115,6 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "warm": lambda: measure(model, options.runs, cold=False),
     }
     document: dict[str, Any] = {"model": model.name, "file_bytes": model.stat().st_size}
+    document["load_average"] = os.getloadavg()[0]
     for kind, make in kinds.items():
         document[kind] = make()
         print(_line(kind, document[kind]))
@@ -135,7 +140,7 @@ def _default_model() -> Path:
 def _line(kind: str, found: dict[str, Any]) -> str:
     times = ", ".join(
         f"{name} {found[f'{name}_ms']['median']:.0f} ms"
-        for name in ("import", "load", "pack", "first_token")
+        for name in ("import", "load", "pack", "first_token", "load_cpu", "pack_cpu")
     )
     peak, resident = (found[f"{name}_bytes"]["median"] / 1e6 for name in ("peak", "resident"))
     return f"{kind}: {times}; peak {peak:.0f} MB, resident {resident:.0f} MB"

@@ -78,6 +78,7 @@ _LATENT = {
     "moe_intermediate_size": 32,
     "first_k_dense_replace": 1,
 }
+_CLIPPED = {"num_experts": 4, "num_experts_per_tok": 2, "clip_qkv": 1.1}
 _EXPERTS = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32}
 
 CASES: dict[str, TinyCase] = {
@@ -316,7 +317,7 @@ CASES: dict[str, TinyCase] = {
         "qwen3_moe", _EXPERTS | {"head_dim": 32, "norm_topk_prob": True}, torch.bfloat16
     ),
     "olmoe": TinyCase("olmoe", {"num_experts": 8, "num_experts_per_tok": 3}, torch.float16),
-    "olmoe_clip": TinyCase("olmoe", {"num_experts": 4, "clip_qkv": 1.1}),
+    "olmoe_clip": TinyCase("olmoe", _CLIPPED),
     "granitemoe": TinyCase(
         "granitemoe", {"embedding_multiplier": 3.0, "residual_multiplier": 0.3}, torch.bfloat16
     ),
