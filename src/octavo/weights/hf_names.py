@@ -9,7 +9,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from octavo.errors import CorruptFileError
+from octavo.contracts.own_models import registered_class
+from octavo.errors import ConfigError, CorruptFileError
 from octavo.weights.arrangement import Arrangement
 from octavo.weights.checkpoint import TensorView
 from octavo.weights.expert_stacks import StackLayout
@@ -266,8 +267,18 @@ _LAYOUTS = {
 
 
 def layout_of(architecture: str) -> HfLayout:
-    """The layout of an architecture: Llama's unless the table has another."""
-    return _LAYOUTS.get(architecture, HfLayout())
+    """The layout of an architecture: Llama's unless the table, or a registered class, has another.
+
+    Raises ConfigError for a registered class whose `layout` is none.
+    """
+    registered = registered_class(architecture)
+    layout = getattr(registered, "layout", _LAYOUTS.get(architecture, HfLayout()))
+    if not isinstance(layout, HfLayout):
+        raise ConfigError(
+            f"the model {architecture}: layout must be an HfLayout of octavo.weights.hf_names, got "
+            f"{layout!r}"
+        )
+    return layout
 
 
 def renamed(tensors: Mapping[str, TensorView], layout: HfLayout) -> dict[str, TensorView]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from octavo.contracts.own_models import load_plugins
 from octavo.errors import ModelFileError
 from octavo.foundation.env import cache_folder
 from octavo.weights.catalogue import CATALOGUE, find_entry, near_names
@@ -36,6 +37,7 @@ def open_checkpoint(
     Raises ModelFileError for a name that leads nowhere, CorruptFileError, UnsupportedModelError
     that lists what is supported, DownloadError.
     """
+    load_plugins()
     path = Path(model).expanduser()
     if _looks_like_path(model):
         return _open_path(path, overrides=overrides)
