@@ -1,4 +1,4 @@
-"""Tiny models of architectures that Octavo does not have: for users' classes and transformers' code.
+"""Tiny models of architectures that Octavo lacks: for users' classes and transformers' code.
 
 Between them: windows and full layers, layers without rotation, norms in other places, soft caps,
 experts, two attentions in a layer, heads whose values are narrower than their keys, learned
