@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from octavo.config.engine import EngineConfig
+from octavo.config.engine import EngineConfig, ModelConfig
 from octavo.contracts.kv_plan import MemoryPlan
 from octavo.contracts.kv_tier import KVTier
 from octavo.contracts.progress import ReportProgress
@@ -45,7 +45,7 @@ class InlineExecutor:
         config, facts = self._config, self._checkpoint.facts
         if (folder := self._offload_folder()) is not None:
             open_folder(folder)
-        runner = _runner_class(config.model.backend)(config, self._checkpoint)
+        runner = _runner_class(config.model)(config, self._checkpoint)
         plan = plan_memory(
             model=config.model,
             cache=config.cache,
@@ -105,9 +105,10 @@ class InlineExecutor:
         return None if named is None else Path(named).expanduser()
 
 
-def _runner_class(backend: str) -> type[Runner]:
+def _runner_class(model: ModelConfig) -> type[Runner]:
+    is_foreign = model.model_impl == "transformers"
     try:
-        return RUNNERS.load(backend)
+        return RUNNERS.load("transformers" if is_foreign else model.backend)
     except ModuleNotFoundError as error:
         if error.name in _MISSING:
             raise ConfigError(_MISSING[error.name]) from error

@@ -10,5 +10,6 @@ RUNNERS: Registry[type[Runner]] = Registry(
     {
         "native": "octavo.runner.native_runner:NativeRunner",
         "torch": "octavo.backends.torch.runner:TorchRunner",
+        "transformers": "octavo.backends.torch.foreign.runner:TransformersRunner",
     },
 )

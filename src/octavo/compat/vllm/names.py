@@ -80,7 +80,7 @@ MODULES: Mapping[str, Mapping[str, str]] = {
 
 _A_DICT = "give the keyword of LLM a dict"
 MISSING: Mapping[str, str] = {
-    "vllm.ModelRegistry": "models are Octavo's own",
+    "vllm.ModelRegistry": "see octavo.models.register, for models over the ops of Octavo",
     "vllm.initialize_ray_cluster": "there is one rank, and no cluster to join",
     "vllm.config.CompilationConfig": _A_DICT,
     "vllm.config.KVTransferConfig": "KV blocks are not sent to other engines",
