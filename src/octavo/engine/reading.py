@@ -36,21 +36,23 @@ def read_model(model: ModelConfig, on_progress: OnProgress) -> tuple[Checkpoint,
 
     Raises ModelFileError, DownloadError or ConfigError.
     """
-    found = READING.load("find")(model.model, revision=model.revision, on_progress=on_progress)
     overrides = json_option("hf_overrides", model.hf_overrides)
-    if model.model_impl != TRANSFORMERS:
-        try:
-            checkpoint = READING.load("open")(found, overrides)
-        except UnknownArchitectureError as error:
-            if model.model_impl == OWN or not found.is_hf_folder:
-                raise
-            if model.backend != "torch":
-                raise UnknownArchitectureError(
-                    f"{error}. transformers' code may run it: --backend torch; {_INSTALL}"
-                ) from None
-        else:
-            checkpoint = READING.load("quantise")(checkpoint, model.quantization)
-            return checkpoint, replace(model, model_impl=OWN)
+    try:
+        found = READING.load("find")(
+            model.model,
+            revision=model.revision,
+            on_progress=on_progress,
+            any_architecture=model.backend == "torch" and model.model_impl != OWN,
+        )
+        if model.model_impl != TRANSFORMERS:
+            return _own(found, overrides, model), replace(model, model_impl=OWN)
+    except UnknownArchitectureError as error:
+        if model.model_impl == OWN:
+            raise
+        if model.backend != "torch":
+            raise UnknownArchitectureError(
+                f"{error}. transformers' code may run it: --backend torch; {_INSTALL}"
+            ) from None
     return _foreign(found, overrides, model), replace(model, model_impl=TRANSFORMERS)
 
 
@@ -60,7 +62,13 @@ def open_named(name: str) -> Checkpoint:
     return checkpoint
 
 
-def _foreign(found: Any, overrides: object, model: ModelConfig) -> Checkpoint:
+def _own(found: Any, overrides: Any, model: ModelConfig) -> Checkpoint:
+    checkpoint = READING.load("open")(found, overrides)
+    quantised: Checkpoint = READING.load("quantise")(checkpoint, model.quantization)
+    return quantised
+
+
+def _foreign(found: Any, overrides: Any, model: ModelConfig) -> Checkpoint:
     if not found.is_hf_folder:
         raise ConfigError(
             f"--model-impl transformers reads folders with a config.json, and {found.path} is none; "
@@ -78,6 +86,9 @@ def _foreign(found: Any, overrides: object, model: ModelConfig) -> Checkpoint:
             raise ConfigError(f"--model-impl transformers: {_INSTALL}") from error
         raise
     checkpoint: Checkpoint = reader(
-        found.path, name=found.name, overrides=overrides, trusts_code=model.trust_remote_code
+        found.path,
+        name=found.name,
+        overrides=overrides,
+        trusts_code=model.trust_remote_code,
     )
     return checkpoint

@@ -37,15 +37,20 @@ class FoundModel:
 
 
 def find_model(
-    model: str, *, revision: str | None = None, on_progress: OnProgress | None = None
+    model: str,
+    *,
+    revision: str | None = None,
+    on_progress: OnProgress | None = None,
+    any_architecture: bool = False,
 ) -> FoundModel:
     """Find a model by name, and fetch it where that is needed and possible.
 
     `revision` is a branch, tag or commit of a hub model. No network is used for a path or for
-    anything in a cache.
+    anything in a cache. Unless `any_architecture` nothing is fetched that Octavo lacks.
 
-    Raises ModelFileError for a name that leads nowhere, DownloadError.
+    Raises ModelFileError for a name that leads nowhere, UnsupportedModelError, DownloadError.
     """
+    load_plugins()
     path = Path(model).expanduser()
     if _looks_like_path(model):
         return FoundModel(path)
@@ -57,7 +62,9 @@ def find_model(
     hub_model = parse_hub_model(model)
     if hub_model is None:
         raise ModelFileError(_not_found(model))
-    found = cached_model(hub_model, revision) or download_model(hub_model, revision, on_progress)
+    found = cached_model(hub_model, revision) or download_model(
+        hub_model, revision, on_progress, any_architecture=any_architecture
+    )
     return FoundModel(found, str(hub_model))
 
 
@@ -67,7 +74,6 @@ def open_found(found: FoundModel, overrides: Mapping[str, object] | None = None)
     No weights are read. Raises ModelFileError, CorruptFileError, UnsupportedModelError that lists
     what is supported.
     """
-    load_plugins()
     return _open_path(found.path, name=found.name, overrides=overrides)
 
 

@@ -7,16 +7,19 @@ know files.
 from __future__ import annotations
 
 import inspect
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from octavo.backends.torch.foreign.attention import NO_SIGHT, AttentionCall, Sight
 from octavo.errors import UnsupportedModelError
 
-_NUM_TOKENS = 6
+_NUM_TOKENS = 37  # no size of a model
 # Arguments that reach the attention function and change nothing in it.
 _WITHOUT_MEANING = frozenset(
     {
@@ -75,6 +78,27 @@ class _Probe:
         return v.new_empty(1, q.shape[2], q.shape[1], v.shape[3])
 
 
+class _Counting(TorchFunctionMode):
+    """Refuses code that numbers the tokens of a pass, which are of several sequences."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is torch.arange and _count_of(*args, **(kwargs or {})) == _NUM_TOKENS:
+            caller = sys._getframe(1)
+            raise _refusal(
+                "it numbers tokens itself instead of taking their positions "
+                f"({Path(caller.f_code.co_filename).name}, line {caller.f_lineno})"
+            )
+        return func(*args, **(kwargs or {}))
+
+
+def _count_of(*bounds: Any, **named: Any) -> object:
+    """How many numbers `torch.arange` is asked for, with a step of one."""
+    given = [*bounds, *(named[word] for word in ("start", "end") if word in named)][:2]
+    return given[-1] - given[0] if len(given) == 2 else next(iter(given), None)
+
+
 def probe(model: Any, config: Any) -> Probed:
     """Run `model`, which is on the device meta and has the implementation PROBE.
 
@@ -91,12 +115,12 @@ def probe(model: Any, config: Any) -> Probed:
     else:
         wanted = {}
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), _Counting():
             logits = model(
                 input_ids=tokens,
                 # A mask without padding: without one transformers would look at the positions.
                 attention_mask=torch.ones_like(tokens),
-                position_ids=torch.arange(_NUM_TOKENS, device="meta")[None],
+                position_ids=torch.zeros_like(tokens),
                 use_cache=False,
                 **wanted,
             ).logits
