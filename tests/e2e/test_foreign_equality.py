@@ -33,8 +33,7 @@ FEW = SamplingParams(  # penalties keep a request from drafting, few tokens repe
 STORY = [(11 * i * i + 5 * i + 3) % (VOCAB_SIZE - 5) for i in range(110)]
 # Of 6 to 94 tokens; the odd ones begin alike and part inside a block.
 PROMPTS = [
-    [*STORY[(0 if number % 2 else number) :][: 5 + 8 * number], 40 + number]
-    for number in range(12)
+    [*STORY[(0 if number % 2 else number) :][: 5 + 8 * number], 40 + number] for number in range(12)
 ]
 
 

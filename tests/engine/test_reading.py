@@ -72,7 +72,9 @@ def test_a_model_that_octavo_lacks_is_refused_where_only_octavo_may(
 
 def test_on_the_native_back_end_the_error_names_the_other_way(folders: dict[str, Path]) -> None:
     """And what to install for it."""
-    told = r"Exaone4ForCausalLM is not supported.*--backend torch.*pip install 'octavo\[transformers"
+    told = (
+        r"Exaone4ForCausalLM is not supported.*--backend torch.*pip install 'octavo\[transformers"
+    )
 
     with pytest.raises(UnknownArchitectureError, match=told):
         chosen(folders["exaone4"], backend="native")

@@ -186,9 +186,7 @@ def test_a_tied_head_is_counted_and_kept_once(foreign: MakeModel) -> None:
         ("llama4", r"numbers tokens itself instead of taking their positions \(modeling_llama4"),
     ],
 )
-def test_a_model_that_does_not_let_us_is_refused(
-    tmp_path: Path, case: str, message: str
-) -> None:
+def test_a_model_that_does_not_let_us_is_refused(tmp_path: Path, case: str, message: str) -> None:
     """The error says what is missing."""
     save_folder(make_oracle(case), case, tmp_path)
 

@@ -123,8 +123,8 @@ class ModelConfig:
     )
     trust_remote_code: bool = option(
         False,
-        "Run Python code that a model's folder brings, where transformers' code needs it. It may do "
-        "all that this process may.",
+        "Run Python code that a model's folder brings, where transformers' code needs it. It may "
+        "do all that this process may.",
     )
     backend: str = option("native", "Where the model runs.", choices=BACKENDS)
     threads: int | None = option(

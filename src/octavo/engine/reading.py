@@ -71,13 +71,13 @@ def _own(found: Any, overrides: Any, model: ModelConfig) -> Checkpoint:
 def _foreign(found: Any, overrides: Any, model: ModelConfig) -> Checkpoint:
     if not found.is_hf_folder:
         raise ConfigError(
-            f"--model-impl transformers reads folders with a config.json, and {found.path} is none; "
-            "use --model-impl octavo"
+            f"--model-impl transformers reads folders with a config.json, and {found.path} is none"
+            "; use --model-impl octavo"
         )
     if model.quantization != "auto":
         raise ConfigError(
-            f"--quantization {model.quantization} needs a model of Octavo's; transformers' code runs "
-            "floats: leave it out"
+            f"--quantization {model.quantization} needs a model of Octavo's; transformers' code "
+            "runs floats: leave it out"
         )
     try:
         reader = READING.load("open for transformers")

@@ -81,7 +81,7 @@ class PagedAttention:
         modules = dict(model.named_modules())
         self._callers = [modules[call.module] for call in calls]
         for module in self._callers:
-            module.octavo = self  # type: ignore[assignment]
+            module.octavo = self
         self._num_kv_heads = max(call.num_kv_heads for call in calls)
         self._head_dim = max(max(call.key_dim, call.value_dim) for call in calls)
         self._specs = [

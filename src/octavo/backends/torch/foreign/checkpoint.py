@@ -60,8 +60,8 @@ def open_foreign(
         raise UnsupportedModelError(f"{where}: quantised checkpoints need a model of Octavo's")
     if "auto_map" in keys and not trusts_code:
         raise UnsupportedModelError(
-            f"{where} brings Python code of its own; --trust-remote-code lets it run, with all that "
-            "this process may do"
+            f"{where} brings Python code of its own; --trust-remote-code lets it run, with all "
+            "that this process may do"
         )
     tensors = float_tensors(folder)
     config = _config(folder, overrides or {}, where, trusts_code=trusts_code)
@@ -137,7 +137,7 @@ def _facts(architecture: str, text: Any, probed: Probed, where: str) -> ModelFac
     if not isinstance(longest, int) or longest < 1:
         raise UnsupportedModelError(
             f"{where}: max_position_embeddings must say how long a sequence may be; give it with "
-            '--hf-overrides \'{"max_position_embeddings": 2048}\''
+            "--hf-overrides '{\"max_position_embeddings\": 2048}'"
         )
     windows = tuple(call.sight.window for call in calls)
     inner = getattr(text, "intermediate_size", None)

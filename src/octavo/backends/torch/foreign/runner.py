@@ -86,8 +86,8 @@ class TransformersRunner(TorchRunner):
         if not difference <= _LARGEST_SHARE * float(whole.std()):
             raise UnsupportedModelError(
                 f"transformers' code of {self._facts.architecture} cannot be served: a sequence "
-                "depends on others beside it or on how it is cut, so its tokens reach each other by "
-                "another way than attention"
+                "depends on others beside it or on how it is cut, so its tokens reach each other "
+                "by another way than attention"
             )
 
     def _small_cache(self) -> TorchKvCache:
