@@ -58,5 +58,20 @@ FOREIGN_CASES: dict[str, TinyCase] = {
     ),
     "apertus": TinyCase("apertus", {"hidden_act": "xielu"}),
     "diffllama": TinyCase("diffllama", {"head_dim": 16}),
+    "gemma4": TinyCase(
+        "gemma4_text",
+        {
+            "num_hidden_layers": 6,
+            "head_dim": 16,
+            "global_head_dim": 32,
+            "num_global_key_value_heads": 1,
+            "attention_k_eq_v": True,
+            "sliding_window": 9,
+            "vocab_size_per_layer_input": 403,
+            "hidden_size_per_layer_input": 8,
+            "num_kv_shared_layers": 2,
+            "layer_types": ["sliding_attention", "full_attention"] * 3,
+        },
+    ),
     "persimmon": TinyCase("persimmon", {"tie_word_embeddings": False}, torch.bfloat16),
 }

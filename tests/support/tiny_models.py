@@ -142,6 +142,7 @@ _NAMES = {
 _FAMILIES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "gemma3": (transformers.Gemma3TextConfig, transformers.Gemma3ForCausalLM),
     "gemma3_with_images": (_gemma3_with_images, transformers.Gemma3ForConditionalGeneration),
+    "gemma4_text": (transformers.Gemma4TextConfig, transformers.Gemma4ForCausalLM),
     "gpt2": (transformers.GPT2Config, transformers.GPT2LMHeadModel),
     "llama4_with_images": (_llama4_with_images, Llama4ForConditionalGeneration),
     "llama4": (transformers.Llama4TextConfig, transformers.Llama4ForCausalLM),

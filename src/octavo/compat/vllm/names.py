@@ -89,7 +89,7 @@ MISSING: Mapping[str, str] = {
     "vllm.config.VllmConfig": "see octavo.EngineConfig",
     "vllm.multimodal": "only text is served",
     "vllm.platforms": "octavo doctor tells what is seen of this machine",
-    "vllm.plugins": "code from elsewhere is not loaded into the engine",
+    "vllm.plugins": "packages have the entry points octavo.models, octavo.logits_processors",
     "vllm.sampling_params.GuidedDecodingParams": "use StructuredOutputsParams",
     "vllm.v1.metrics": "a server has them at /metrics",
     "vllm.v1.sample": "use logit_bias, allowed_token_ids or bad_words",

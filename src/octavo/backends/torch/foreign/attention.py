@@ -18,11 +18,17 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from octavo.backends.torch.reference import TorchOps
 from octavo.backends.torch.weights import Stack
+from octavo.errors import UnsupportedModelError
 from octavo.ops.ops import AttentionSpec
 from octavo.ops.weights import Vector
 
 PAGED, PROBE = "octavo_paged", "octavo_probe"
 _FAR = (1_000, 30_011, 1_000_003)  # places beyond every window that a layer may have
+
+
+def refusal(reason: str) -> UnsupportedModelError:
+    """The error of a model that does not let us."""
+    return UnsupportedModelError(f"transformers' code of this model cannot be served: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,15 @@ class Sight:
 
     window: int = 0
     is_chunked: bool = False
+
+    def __getattr__(self, name: str) -> Any:
+        """Code that takes this for a tensor changes its mask, or looks into it."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise refusal(f"its code computes with its mask ({name})")
+
+    def __getitem__(self, place: object) -> Any:
+        raise refusal(f"its code computes with its mask (at {place!r})")
 
 
 @dataclass(frozen=True, slots=True)

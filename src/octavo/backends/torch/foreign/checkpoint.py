@@ -14,7 +14,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from octavo.backends.torch.foreign.attention import PROBE
+from octavo.backends.torch.foreign.attention import PROBE, refusal
 from octavo.backends.torch.foreign.probe import Probed, probe
 from octavo.config.model_facts import ModelFacts, RopeFacts
 from octavo.errors import UnsupportedModelError
@@ -66,8 +66,8 @@ def open_foreign(
     tensors = float_tensors(folder)
     config = _config(folder, overrides or {}, where, trusts_code=trusts_code)
     text = config.get_text_config()
-    model = _empty_model(config, where, trusts_code=trusts_code)
     try:
+        model = _empty_model(config, trusts_code=trusts_code)
         probed = probe(model, text)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{where}: {error}") from error
@@ -97,7 +97,7 @@ def _config(folder: Path, overrides: Mapping[str, object], where: str, *, trusts
         ) from error
 
 
-def _empty_model(config: Any, where: str, *, trusts_code: bool) -> Any:
+def _empty_model(config: Any, *, trusts_code: bool) -> Any:
     """The model without numbers, ready for the probe."""
     try:
         with torch.device("meta"):
@@ -109,19 +109,15 @@ def _empty_model(config: Any, where: str, *, trusts_code: bool) -> Any:
             ).eval()
     except Exception as error:
         raise UnsupportedModelError(
-            f"{where}: transformers {transformers.__version__} makes no decoder of it "
-            f"({_short(error)})"
+            f"transformers {transformers.__version__} makes no decoder of it ({_short(error)})"
         ) from error
-    told = f"{where}: transformers' code of this model cannot be served"
     if not model._supports_attention_backend:
-        raise UnsupportedModelError(
-            f"{told}: {type(model).__name__} takes no attention from outside "
+        raise refusal(
+            f"{type(model).__name__} takes no attention from outside "
             "(_supports_attention_backend is not set)"
         )
     if getattr(model, "_is_stateful", False):
-        raise UnsupportedModelError(
-            f"{told}: {type(model).__name__} keeps a state besides keys and values"
-        )
+        raise refusal(f"{type(model).__name__} keeps a state besides keys and values")
     if model._can_set_experts_implementation():
         model.set_experts_implementation("batched_mm")  # which looks at no number
     return model

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from octavo.backends.torch.foreign.attention import NO_SIGHT, AttentionCall, Sight
+from octavo.backends.torch.foreign.attention import NO_SIGHT, AttentionCall, Sight, refusal
 from octavo.errors import UnsupportedModelError
 
 _NUM_TOKENS = 37  # no size of a model
@@ -58,11 +58,11 @@ class _Probe:
         name = self.names[module]
         q, k, v = qkv
         if q.shape[0] != 1 or not q.shape[2] == k.shape[2] == v.shape[2]:
-            raise _refusal(f"{name} attends to other tokens than those of its own sequence")
+            raise refusal(f"{name} attends to other tokens than those of its own sequence")
         for word, value in asked.items():
             if value is None or value is False or word in _WITHOUT_MEANING | _HONOURED:
                 continue
-            raise _refusal(f"{name} asks attention for {word}, which it does not have")
+            raise refusal(f"{name} asks attention for {word}, which it does not have")
         self.calls.append(
             AttentionCall(
                 module=name,
@@ -86,7 +86,7 @@ class _Counting(TorchFunctionMode):
     ) -> Any:
         if func is torch.arange and _count_of(*args, **(kwargs or {})) == _NUM_TOKENS:
             caller = sys._getframe(1)
-            raise _refusal(
+            raise refusal(
                 "it numbers tokens itself instead of taking their positions "
                 f"({Path(caller.f_code.co_filename).name}, line {caller.f_lineno})"
             )
@@ -127,7 +127,7 @@ def probe(model: Any, config: Any) -> Probed:
     except UnsupportedModelError:
         raise
     except Exception as error:
-        raise _refusal(
+        raise refusal(
             f"its code does not run without numbers, which is how its attention is found out "
             f"({type(error).__name__}: {str(error)[:200]})"
         ) from error
@@ -145,9 +145,9 @@ def _sight(name: str, module: torch.nn.Module, mask: object, asked: dict[str, An
         return mask
     if mask is not None:
         what = "of another shape than all, a window or chunks" if mask is NO_SIGHT else "of its own"
-        raise _refusal(f"{name} uses a mask {what}; only causal attention is served")
+        raise refusal(f"{name} uses a mask {what}; only causal attention is served")
     if not asked.get("is_causal", getattr(module, "is_causal", True)):
-        raise _refusal(f"{name} sees later tokens; only causal attention is served")
+        raise refusal(f"{name} sees later tokens; only causal attention is served")
     return Sight(asked.get("sliding_window") or 0)
 
 
@@ -156,18 +156,14 @@ def _check_kinds(config: Any) -> None:
     kinds = getattr(config, "layer_types", None) or ()
     for kind in kinds:
         if not kind.endswith("attention") or kind.startswith("linear"):
-            raise _refusal(f"it has layers of the kind {kind}, which keep a state of their own")
+            raise refusal(f"it has layers of the kind {kind}, which keep a state of their own")
 
 
 def _check_calls(calls: list[AttentionCall], config: Any) -> None:
     if not calls:
-        raise _refusal("its code never calls the attention interface of transformers")
+        raise refusal("its code never calls the attention interface of transformers")
     if len(calls) < config.num_hidden_layers:
-        raise _refusal(
+        raise refusal(
             f"{len(calls)} calls of attention for {config.num_hidden_layers} layers: the others "
             "mix tokens in a way of their own"
         )
-
-
-def _refusal(reason: str) -> UnsupportedModelError:
-    return UnsupportedModelError(f"transformers' code of this model cannot be served: {reason}")
