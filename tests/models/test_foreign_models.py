@@ -179,6 +179,16 @@ def test_a_tied_head_is_counted_and_kept_once(foreign: MakeModel) -> None:
     assert drive(model).runner.needs.weights_bytes == 4 * parameters
 
 
+def test_the_look_at_a_model_leaves_its_configuration_alone(foreign: MakeModel) -> None:
+    """What computes experts without numbers is slow with them."""
+    checkpoint = foreign("dots1").checkpoint
+    assert isinstance(checkpoint, ForeignCheckpoint)
+
+    fresh = transformers.AutoConfig.from_pretrained(checkpoint.folder)
+
+    assert vars(open_foreign(checkpoint.folder).config) == vars(fresh)
+
+
 @pytest.mark.parametrize(
     ("case", "message"),
     [
@@ -239,6 +249,18 @@ def test_what_transformers_does_not_know_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(UnsupportedModelError, match=r"MadeUpForCausalLM: Octavo has no such model"):
         open_foreign(tmp_path)
+
+
+def test_an_architecture_that_transformers_runs_as_another_one_is_told(
+    foreign: MakeModel, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """transformers chooses by model_type alone."""
+    folder = tmp_path / "m"
+    shutil.copytree(folder_of(foreign("exaone4")), folder)
+
+    open_foreign(change_config(folder, architectures=["ForkForCausalLM"]))
+
+    assert "ForkForCausalLM: transformers runs it as Exaone4ForCausalLM" in caplog.text
 
 
 def test_a_quantised_checkpoint_is_refused(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ Owns which models of transformers may run here, and their facts. Does not read w
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,9 @@ from octavo.weights.hf_folder import (
 )
 from octavo.weights.hf_generation import chat_template
 from octavo.weights.json_file import read_fields
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,8 @@ def open_foreign(
         probed = probe(model, text)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{where}: {error}") from error
+    if type(model).__name__ not in keys.texts("architectures"):
+        logger.warning("%s: transformers runs it as %s", where, type(model).__name__)
     facts = with_generation(_facts(architecture, text, probed, where), folder, keys)
     return ForeignCheckpoint(
         name=name or folder.resolve().name,
@@ -98,11 +105,11 @@ def _config(folder: Path, overrides: Mapping[str, object], where: str, *, trusts
 
 
 def _empty_model(config: Any, *, trusts_code: bool) -> Any:
-    """The model without numbers, ready for the probe."""
+    """The model without numbers, ready for the probe. It has its own copy of the configuration."""
     try:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(
-                config,
+                deepcopy(config),
                 trust_remote_code=trusts_code,
                 attn_implementation=PROBE,
                 dtype=config.dtype or torch.float32,
