@@ -22,7 +22,6 @@ from octavo.scheduling.policy import Policy
 from octavo.scheduling.request import Request
 from octavo.scheduling.roster import Roster
 
-
 _MUCH_SHORTER = 4
 """A prompt is much shorter than another that lacks more than so many times its tokens."""
 
@@ -68,7 +67,7 @@ def open_budget(
 
 
 def _limit_for_short(roster: Roster, leads: list[Request]) -> int | None:
-    """Most prompt tokens of a step in which a short prompt gets its first token; None: there is none."""
+    """Most prompt tokens of a step that ends a short prompt; None: there is no such prompt."""
     if not leads or not may_start_one(roster):
         return None
     num_missing = roster.waiting.first.lead.num_missing_tokens
