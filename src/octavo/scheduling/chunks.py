@@ -8,9 +8,9 @@ Prompts share a step equally in two cases: between tenants under the `fair` poli
 prompts when pacing keeps chunks small, for then a long prompt would hold up a short one behind it
 for many steps. Else the first in order takes what it can use, which ends its wait soonest.
 
-A prompt much shorter than the one before it is the exception: it shares a small step with a part of
-that, so that its first token does not wait for the whole of the other. The long one computes at least
-as many tokens in such a step as the short one, so short ones at most halve its speed.
+A prompt much shorter than the one before it is the exception: it shares a small step with a part
+of that, so that its first token does not wait for the whole of the other. The long one computes at
+least as many tokens in such a step as the short one, so short ones at most halve its speed.
 """
 
 from __future__ import annotations
