@@ -14,7 +14,7 @@ from octavo.contracts.kv_tier import KVTier
 from octavo.contracts.progress import ReportProgress
 from octavo.contracts.step import StepPlan, StepResult
 from octavo.errors import ConfigError, EngineDeadError
-from octavo.executor.registry import RUNNERS
+from octavo.executor.registry import FOREIGN_RUNNERS, RUNNERS
 from octavo.kvtier.fingerprint import weights_fingerprint
 from octavo.kvtier.folder import open_folder
 from octavo.kvtier.kv_files import KVFiles
@@ -106,9 +106,9 @@ class InlineExecutor:
 
 
 def _runner_class(model: ModelConfig) -> type[Runner]:
-    is_foreign = model.model_impl == "transformers"
+    runners = FOREIGN_RUNNERS if model.model_impl == "transformers" else RUNNERS
     try:
-        return RUNNERS.load("transformers" if is_foreign else model.backend)
+        return runners.load(model.backend)
     except ModuleNotFoundError as error:
         if error.name in _MISSING:
             raise ConfigError(_MISSING[error.name]) from error

@@ -10,6 +10,10 @@ RUNNERS: Registry[type[Runner]] = Registry(
     {
         "native": "octavo.runner.native_runner:NativeRunner",
         "torch": "octavo.backends.torch.runner:TorchRunner",
-        "transformers": "octavo.backends.torch.foreign.runner:TransformersRunner",
     },
+)
+# The same for models that transformers' code computes.
+FOREIGN_RUNNERS: Registry[type[Runner]] = Registry(
+    "backend of transformers' code",
+    {"torch": "octavo.backends.torch.foreign.runner:TransformersRunner"},
 )
