@@ -7,7 +7,8 @@ Used by: tests of everything above the executor.
 A real KV entry depends on the token, its position, every token before it and the layer. Here an
 entry *is* a digest of exactly that, with the KV group for the layer. A step first moves blocks,
 then writes the entries of all its rows, then each row reads all entries that it attends to, those
-inside the window of each group, as a layer of a model does. A wrong prefix hit, a reused block, a
+inside the window of each group, as a layer of a model does. A state is the digest of the last token
+that it has taken in, and only the next token can be added to it. A wrong prefix hit, a reused block, a
 lost copy or swap, or a token that was never computed is a wrong digest, and raises PlanError. If no
 run raises, sharing and preemption have not changed an answer.
 """
@@ -325,6 +326,13 @@ class ScriptedExecutor:
         """The entries of tokens [begin, end) in every group, or garbage in their place."""
         block_size, digests = self._kv_plan.block_size, row.digest_until(end)
         for group, ids in enumerate(row.block_ids):
+            if self._groups[group].num_state_blocks:
+                if garbage is None and 0 < begin < end:
+                    self._read_state(name, row, group, begin, garbage)
+                for place, block_id in enumerate(ids if begin < end else ()):
+                    entry = _piece(digests[end - 1], group, place) if garbage is None else garbage
+                    self._entries[block_id] = [entry] * block_size
+                continue
             _demand(end <= len(ids) * block_size, f"{name} has too few blocks in group {group}")
             for position in range(begin, end):
                 block_id = ids[position // block_size]
@@ -357,6 +365,8 @@ class ScriptedExecutor:
         self, name: str, row: ScriptedRow, group: int, begin: int, garbage: int
     ) -> bool:
         """Read what tokens from `begin` on see in one group. True if it is garbage of this step."""
+        if self._groups[group].num_state_blocks:
+            return self._read_state(name, row, group, row.num_computed, garbage)
         block_size, window = self._kv_plan.block_size, self._groups[group].window
         digests, ids = row.digest_until(row.num_computed), row.block_ids[group]
         first = max(0, begin - window + 1) if window else 0
@@ -370,6 +380,22 @@ class ScriptedExecutor:
                 entry == _entry(digests[position], group),
                 f"{name} attends to position {position} of group {group} in block {block_id}, "
                 "which holds something else",
+            )
+        return False
+
+    def _read_state(
+        self, name: str, row: ScriptedRow, group: int, end: int, garbage: int | None
+    ) -> bool:
+        """The state of a group must be that after token `end - 1`. True if it is `garbage`."""
+        ids = row.block_ids[group]
+        _demand(len(ids) == self._groups[group].num_state_blocks, f"{name}: a state in {ids}")
+        for place, block_id in enumerate(ids):
+            found = self._entries[block_id][0]
+            if found == garbage:
+                return True
+            _demand(
+                found == _piece(row.digest_until(end)[-1], group, place),
+                f"{name} has a state in block {block_id} that is not the one of {end} tokens",
             )
         return False
 
@@ -454,6 +480,11 @@ def _empty_blocks(count: int, block_size: int) -> list[Block]:
 def _entry(digest: int, group: int) -> int:
     """The same token has different entries in different groups."""
     return digest if not group else abs(hash((digest, group))) + 1
+
+
+def _piece(digest: int, group: int, place: int) -> int:
+    """A part of a state."""
+    return _entry(digest, (place + 1 << 8) + group)
 
 
 def _prompt_logprobs(row: ScriptedRow, num_tokens: int) -> list[TokenLogprobs]:

@@ -68,7 +68,7 @@ class Capacity:
         """Tokens of a single request that takes all blocks; None: as many as it likes."""
         if self.kv is None:
             return None
-        return self.kv.num_tokens if any(not group.window for group in self.kv.groups) else None
+        return self.kv.num_tokens if any(group.is_unbounded for group in self.kv.groups) else None
 
 
 def plan_capacity(shape: ModelShape, device: Device, wishes: Wishes) -> Capacity:
