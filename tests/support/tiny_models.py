@@ -89,6 +89,7 @@ def _llama4_with_images(**sizes: Any) -> Llama4Config:
 # Family -> what its classes are called before "Config" and "ForCausalLM".
 _NAMES = {
     "arcee": "Arcee",
+    "bamba": "Bamba",
     "bloom": "Bloom",
     "cohere": "Cohere",
     "cohere2": "Cohere2",
@@ -106,8 +107,11 @@ _NAMES = {
     "gpt_oss": "GptOss",
     "granite": "Granite",
     "granitemoe": "GraniteMoe",
+    "granitemoehybrid": "GraniteMoeHybrid",
     "helium": "Helium",
+    "jamba": "Jamba",
     "llama": "Llama",
+    "mamba2": "Mamba2",
     "ministral": "Ministral",
     "mistral": "Mistral",
     "mixtral": "Mixtral",
@@ -125,6 +129,7 @@ _NAMES = {
     "qwen2_moe": "Qwen2Moe",
     "qwen3": "Qwen3",
     "qwen3_moe": "Qwen3Moe",
+    "qwen3_next": "Qwen3Next",
     "seed_oss": "SeedOss",
     "smollm3": "SmolLM3",
     "stablelm": "StableLm",
@@ -136,6 +141,8 @@ _FAMILIES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "gpt2": (transformers.GPT2Config, transformers.GPT2LMHeadModel),
     "llama4_with_images": (_llama4_with_images, Llama4ForConditionalGeneration),
     "llama4": (transformers.Llama4TextConfig, transformers.Llama4ForCausalLM),
+    "qwen3_5": (transformers.Qwen3_5TextConfig, transformers.Qwen3_5ForCausalLM),
+    "qwen3_5_moe": (transformers.Qwen3_5MoeTextConfig, transformers.Qwen3_5MoeForCausalLM),
 } | {
     family: (getattr(transformers, f"{name}Config"), getattr(transformers, f"{name}ForCausalLM"))
     for family, name in _NAMES.items()
@@ -153,6 +160,12 @@ _OTHER_NAMES: dict[str, dict[str, str | None]] = {
     },
     "gpt_neox": {"num_key_value_heads": None},
     "opt": {"intermediate_size": "ffn_dim", "num_key_value_heads": None},
+}
+_OTHER_NAMES["mamba2"] = {
+    "num_attention_heads": "num_heads",
+    "num_key_value_heads": None,
+    "intermediate_size": None,
+    "max_position_embeddings": None,
 }
 _OTHER_NAMES["bloom"] = {
     "intermediate_size": None,
@@ -216,12 +229,13 @@ def randomise(model: PreTrainedModel) -> None:
     generator = torch.Generator().manual_seed(20)
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
-        if parameter.dim() == 1:  # norm weights and biases, around what they start from
+        if parameter.dim() == 1 or name.endswith(".A_log"):  # norm weights and biases, around what they start from
             parameter.add_(0.2 * noise)
         elif name.rpartition(".")[0].endswith(_EMBEDDINGS):
             parameter.copy_(0.5 * noise)
         else:
-            parameter.copy_(1.5 * noise / parameter.shape[1] ** 0.5)
+            num_inputs = parameter.shape[-1 if name.endswith(".conv1d.weight") else 1]
+            parameter.copy_(1.5 * noise / num_inputs**0.5)
     for name, buffer in model.named_buffers():
         if name.endswith("e_score_correction_bias"):
             buffer.copy_(0.2 * torch.randn(buffer.shape, generator=generator).to(torch.bfloat16))

@@ -13,6 +13,7 @@ ARCHITECTURES: Registry[type[CausalLM]] = Registry(
     "model architecture",
     {
         "ArceeForCausalLM": "octavo.models.llama:Llama",
+        "BambaForCausalLM": "octavo.models.llama:Llama",
         "BertModel": "octavo.models.bert:Bert",
         "BloomForCausalLM": "octavo.models.llama:Llama",
         "Cohere2ForCausalLM": "octavo.models.gpt_neox:GptNeoX",
@@ -34,10 +35,13 @@ ARCHITECTURES: Registry[type[CausalLM]] = Registry(
         "GptOssForCausalLM": "octavo.models.llama:Llama",
         "GraniteForCausalLM": "octavo.models.llama:Llama",
         "GraniteMoeForCausalLM": "octavo.models.llama:Llama",
+        "GraniteMoeHybridForCausalLM": "octavo.models.llama:Llama",
         "HeliumForCausalLM": "octavo.models.llama:Llama",
+        "JambaForCausalLM": "octavo.models.llama:Llama",
         "Llama4ForCausalLM": "octavo.models.llama:Llama",
         "Llama4ForConditionalGeneration": "octavo.models.llama:Llama",  # its text part
         "LlamaForCausalLM": "octavo.models.llama:Llama",
+        "Mamba2ForCausalLM": "octavo.models.mamba:MambaModel",
         "MinistralForCausalLM": "octavo.models.llama:Llama",
         "MistralForCausalLM": "octavo.models.llama:Llama",
         "MixtralForCausalLM": "octavo.models.llama:Llama",
@@ -56,6 +60,11 @@ ARCHITECTURES: Registry[type[CausalLM]] = Registry(
         "Qwen2MoeForCausalLM": "octavo.models.llama:Llama",
         "Qwen3ForCausalLM": "octavo.models.llama:Llama",
         "Qwen3MoeForCausalLM": "octavo.models.llama:Llama",
+        "Qwen3NextForCausalLM": "octavo.models.llama:Llama",
+        "Qwen3_5ForCausalLM": "octavo.models.llama:Llama",
+        "Qwen3_5ForConditionalGeneration": "octavo.models.llama:Llama",  # its text part
+        "Qwen3_5MoeForCausalLM": "octavo.models.llama:Llama",
+        "Qwen3_5MoeForConditionalGeneration": "octavo.models.llama:Llama",  # its text part
         "SeedOssForCausalLM": "octavo.models.llama:Llama",
         "SmolLM3ForCausalLM": "octavo.models.llama:Llama",
         "StableLmForCausalLM": "octavo.models.gpt_neox:GptNeoX",

@@ -54,6 +54,15 @@ class Vector:
     handle: object
 
 
+@dataclass(frozen=True, slots=True)
+class StateSpaceWeights:
+    """What a layer that carries a state has besides matrices."""
+
+    log_decay: Vector  # [num_heads], or of each number that they keep: [num_heads * state_size]
+    step_bias: Vector | None  # [num_heads]
+    skip: Vector | None = None  # [num_heads]; None: nothing passes by the state
+
+
 class Weights(Protocol):
     """What a model's constructor is given. Names are Hugging Face's without the ending `.weight`.
 

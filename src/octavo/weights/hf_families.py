@@ -13,6 +13,7 @@ from octavo.config.model_facts import ModelFacts
 from octavo.weights import hf_encoders as encoders
 from octavo.weights import hf_moe as moe
 from octavo.weights import hf_special as own
+from octavo.weights import hf_states as states
 from octavo.weights.fields import Fields
 
 
@@ -91,6 +92,14 @@ _BERT = Family(
     names=_LAYER_NORM_EPS,
     learned_positions=True,
 )
+_QWEN3_NEXT: dict[str, object] = _ASSUMED | {
+    "num_key_value_heads": 2,
+    "head_dim": 256,
+    "max_position_embeddings": 32768,
+    "partial_rotary_factor": 0.25,
+}
+_QWEN3_5 = Family(_QWEN3_NEXT | {"num_key_value_heads": 4}, states.qwen3_5)
+_QWEN3_5_MOE = Family(_QWEN3_NEXT | {"intermediate_size": 0, "norm_topk_prob": True}, states.qwen3_next)
 _LLAMA4 = Family(
     _ASSUMED
     | {
@@ -107,6 +116,16 @@ FAMILIES = {
     "ArceeForCausalLM": Family(
         _ASSUMED | {"hidden_act": "relu2", "max_position_embeddings": 4096, "rms_norm_eps": 1e-5},
         own.arcee,
+    ),
+    "BambaForCausalLM": Family(
+        _ASSUMED
+        | {
+            "num_key_value_heads": 8,
+            "max_position_embeddings": 262144,
+            "rms_norm_eps": 1e-5,
+            "partial_rotary_factor": 0.5,
+        },
+        states.bamba,
     ),
     "BertModel": _BERT,
     "BloomForCausalLM": Family(
@@ -225,14 +244,27 @@ FAMILIES = {
     ),
     "GraniteForCausalLM": Family(_ASSUMED | {"max_position_embeddings": 2048}, own.granite),
     "GraniteMoeForCausalLM": Family(_ASSUMED | {"max_position_embeddings": 2048}, moe.granite_moe),
+    "GraniteMoeHybridForCausalLM": Family(
+        _ASSUMED | {"max_position_embeddings": 2048}, states.granite_hybrid
+    ),
     "HeliumForCausalLM": Family(
         _ASSUMED | {"head_dim": 128, "max_position_embeddings": 4096, "rms_norm_eps": 1e-8},
         own.helium,
         theta=1e5,
     ),
+    "JambaForCausalLM": Family(
+        _ASSUMED | {"num_key_value_heads": 8, "max_position_embeddings": 262144}, states.jamba
+    ),
     "Llama4ForCausalLM": _LLAMA4,
     "Llama4ForConditionalGeneration": _LLAMA4,
     "LlamaForCausalLM": Family(_ASSUMED | {"max_position_embeddings": 2048}, own.llama),
+    "Mamba2ForCausalLM": Family(
+        _ASSUMED
+        | {"max_position_embeddings": states.UNBOUNDED, "layer_norm_epsilon": 1e-5},
+        states.mamba2,
+        names={"num_attention_heads": "num_heads", "norm_eps": "layer_norm_epsilon"},
+        inner_times=2,
+    ),
     "MinistralForCausalLM": Family(
         _WINDOWED | {"num_key_value_heads": 8, "max_position_embeddings": 131072}, own.ministral
     ),
@@ -331,6 +363,13 @@ FAMILIES = {
     "Qwen2MoeForCausalLM": Family(_WINDOWED | {"num_key_value_heads": 16}, moe.qwen2_moe),
     "Qwen3ForCausalLM": Family(_WINDOWED | {"num_key_value_heads": 32, "head_dim": 128}, own.qwen3),
     "Qwen3MoeForCausalLM": Family(_WINDOWED | {"num_key_value_heads": 4}, moe.qwen3_moe),
+    "Qwen3NextForCausalLM": Family(
+        _QWEN3_NEXT | {"norm_topk_prob": True}, states.qwen3_next
+    ),
+    "Qwen3_5ForCausalLM": _QWEN3_5,
+    "Qwen3_5ForConditionalGeneration": _QWEN3_5,
+    "Qwen3_5MoeForCausalLM": _QWEN3_5_MOE,
+    "Qwen3_5MoeForConditionalGeneration": _QWEN3_5_MOE,
     "SeedOssForCausalLM": Family(
         _ASSUMED
         | {

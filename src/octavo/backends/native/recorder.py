@@ -39,6 +39,7 @@ from octavo.backends.native.operations import (
     Value,
     whole,
 )
+from octavo.backends.native.without_states import WithoutStates
 from octavo.models.base import CausalLM
 from octavo.ops.ops import Activation, AttentionSpec, GateActivation, HeadPart, RouterSpec
 from octavo.ops.rope import RopeTable
@@ -63,7 +64,7 @@ def record(model: CausalLM) -> Recording:
     return recorder.finish(result)
 
 
-class Recorder:
+class Recorder(WithoutStates[Buffer]):
     """`Ops[Buffer]`."""
 
     def __init__(self) -> None:
