@@ -229,7 +229,8 @@ def randomise(model: PreTrainedModel) -> None:
     generator = torch.Generator().manual_seed(20)
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
-        if parameter.dim() == 1 or name.endswith(".A_log"):  # norm weights and biases, around what they start from
+        if parameter.dim() == 1 or name.endswith(".A_log"):
+            # Norm weights, biases and decays, around what they start from.
             parameter.add_(0.2 * noise)
         elif name.rpartition(".")[0].endswith(_EMBEDDINGS):
             parameter.copy_(0.5 * noise)

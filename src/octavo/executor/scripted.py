@@ -8,9 +8,9 @@ A real KV entry depends on the token, its position, every token before it and th
 entry *is* a digest of exactly that, with the KV group for the layer. A step first moves blocks,
 then writes the entries of all its rows, then each row reads all entries that it attends to, those
 inside the window of each group, as a layer of a model does. A state is the digest of the last token
-that it has taken in, and only the next token can be added to it. A wrong prefix hit, a reused block, a
-lost copy or swap, or a token that was never computed is a wrong digest, and raises PlanError. If no
-run raises, sharing and preemption have not changed an answer.
+that it has taken in, and only the next token can be added to it. A wrong prefix hit, a reused
+block, a lost copy or swap, or a token that was never computed is a wrong digest, and raises
+PlanError. If no run raises, sharing and preemption have not changed an answer.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from octavo.contracts.grammar import Mask, bits_of
 from octavo.contracts.kv_plan import KVGroup, KVPlan, MemoryPlan
 from octavo.contracts.kv_tier import KVTier
 from octavo.contracts.progress import ReportProgress
-from octavo.contracts.step import NewRow, SamplingSpec, StepPlan, StepResult, TokenLogprobs
-from octavo.executor.scripted_row import EMPTY, ScriptedRow
+from octavo.contracts.step import NewRow, SamplingSpec, StepPlan, StepResult
+from octavo.executor.scripted_row import EMPTY, ScriptedRow, logprobs_of, prompt_logprobs
 
 Script = Callable[[str, Sequence[int], int], int]
 """(request_id, known token ids, number of prompt tokens) -> the next token id.
@@ -412,7 +412,7 @@ class ScriptedExecutor:
         ):
             row = self._row(number)
             if row.sampling.num_prompt_logprobs >= 0:
-                result.prompt_logprobs[number] = _prompt_logprobs(row, num_tokens)
+                result.prompt_logprobs[number] = prompt_logprobs(row, num_tokens)
             is_complete = row.num_computed >= len(row.token_ids)
             if row.pooling is not None and is_complete and number not in errors:
                 # As many numbers as the model has vectors for it, each the sum of the prompt.
@@ -449,7 +449,7 @@ class ScriptedExecutor:
             if self._candidates is not None and token_id >= 0:
                 best = self._candidates(row.token_ids, num_logprobs)
                 token_id = best[0][0] if row.sampling.temperature == 0 else token_id
-            entry = _logprobs(token_id, num_logprobs, best)
+            entry = logprobs_of(token_id, num_logprobs, best)
             result.logprobs.setdefault(number, []).append(entry)
         row.token_ids.append(token_id)
         return token_id
@@ -485,28 +485,6 @@ def _entry(digest: int, group: int) -> int:
 def _piece(digest: int, group: int, place: int) -> int:
     """A part of a state."""
     return _entry(digest, (place + 1 << 8) + group)
-
-
-def _prompt_logprobs(row: ScriptedRow, num_tokens: int) -> list[TokenLogprobs]:
-    """Entries for the prompt tokens that follow a token computed in this step."""
-    begin = row.num_computed - num_tokens + 1
-    end = min(row.num_computed + 1, row.num_prompt)
-    num_best = row.sampling.num_prompt_logprobs
-    return [_logprobs(row.token_ids[position], num_best) for position in range(begin, end)]
-
-
-def _logprobs(
-    token_id: int, num_best: int, best: Sequence[tuple[int, float]] | None = None
-) -> TokenLogprobs:
-    """An entry of the right shape. Without candidates the token itself is the best one, and the
-    next ids follow."""
-    if best is None:
-        best = [(token_id + place, -0.5 - place) for place in range(num_best)]
-    return TokenLogprobs(
-        token_ids=[token_id, *(one[0] for one in best)],
-        logprobs=[dict(best).get(token_id, -0.5), *(one[1] for one in best)],
-        rank=1,
-    )
 
 
 def _demand(condition: bool, message: str) -> None:

@@ -20,9 +20,7 @@ class DeltaNet:
     its gate.
     """
 
-    def __init__(
-        self, facts: ModelFacts, state: StateFacts, weights: Weights, layer: int
-    ) -> None:
+    def __init__(self, facts: ModelFacts, state: StateFacts, weights: Weights, layer: int) -> None:
         name, inner = f"model.layers.{layer}.mixer", state.inner_size
         shared, heads = state.num_groups * state.state_size, state.num_heads
         parts = {

@@ -53,7 +53,7 @@ class HeadNorm:
 class Attention:
     """Self-attention with grouped KV heads; rotary positions and a q/k norm as the facts say.
 
-    One product makes queries, keys and values, and gates of what is attended to where there are some.
+    One product makes queries, keys, values, and gates of what is attended to where there are some.
     """
 
     def __init__(

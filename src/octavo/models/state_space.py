@@ -20,9 +20,7 @@ class Mamba:
     2024).
     """
 
-    def __init__(
-        self, facts: ModelFacts, state: StateFacts, weights: Weights, layer: int
-    ) -> None:
+    def __init__(self, facts: ModelFacts, state: StateFacts, weights: Weights, layer: int) -> None:
         name, inner, size = f"model.layers.{layer}.mixer", state.inner_size, state.state_size
         bias, rank = state.projection_bias, state.step_rank
         self._in = weights.linear([f"{name}.in_proj"], [2 * inner], facts.hidden_size, bias=bias)
@@ -60,9 +58,7 @@ class Mamba2:
     convolution too.
     """
 
-    def __init__(
-        self, facts: ModelFacts, state: StateFacts, weights: Weights, layer: int
-    ) -> None:
+    def __init__(self, facts: ModelFacts, state: StateFacts, weights: Weights, layer: int) -> None:
         name, inner, bias = f"model.layers.{layer}.mixer", state.inner_size, state.projection_bias
         self._widths = (inner, state.num_channels, state.num_heads)
         shared = state.num_groups * state.state_size

@@ -26,5 +26,10 @@ def token_mixer(
 def state_mixer(facts: ModelFacts, weights: Weights, layer: int) -> StateMixer:
     """The part of a layer that carries a state."""
     assert facts.state is not None, facts
-    kinds = {"mamba": Mamba, "mamba2": Mamba2, "delta": DeltaNet}
-    return kinds[facts.state.kind](facts, facts.state, weights, layer)
+    match facts.state.kind:
+        case "mamba":
+            return Mamba(facts, facts.state, weights, layer)
+        case "mamba2":
+            return Mamba2(facts, facts.state, weights, layer)
+        case "delta":
+            return DeltaNet(facts, facts.state, weights, layer)

@@ -6,9 +6,10 @@ order; after `wanted_rows` one row per position whose logits are wanted. Which t
 position of which sequence, and where its KV blocks lie, is the back end's knowledge: a model never
 sees it.
 
-Batch invariance: every op computes a row from that row (and, for attention and states, from what is
-kept of that sequence) alone, in an order of operations that does not depend on how many rows there are, on where a prompt
-was cut into chunks, or on the number of threads. The native back end keeps this bit for bit.
+Batch invariance: every op computes a row from that row (and, for attention and states, from what
+is kept of that sequence) alone, in an order of operations that does not depend on how many rows
+there are, on where a prompt was cut into chunks, or on the number of threads. The native back end
+keeps this bit for bit.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ class Ops(Protocol[T]):
         """`rms_norm` of each group of `weight.size` columns on its own: q/k norm."""
 
     def group_norm(self, x: T, weight: Vector, num_groups: int, eps: float) -> T:
-        """`rms_norm` of each of so many equal parts of the row, `weight` being as long as the row."""
+        """`rms_norm` of each of so many equal parts of the row; `weight` is as long as the row."""
 
     def position_factors(self, period: float, weight: float) -> T:
         """`log(1 + floor((position + 1) / period)) * weight + 1` for every token: [num_tokens, 1].

@@ -104,7 +104,9 @@ def num_owed_blocks(holders: Iterable[Request], kv: KVManager) -> int:
     for holder in holders:
         num_tokens = holder.num_tokens
         if num_tokens - holder.num_computed_tokens > 1:
-            wanted = sum(kv.groups[place].most_blocks(num_tokens, kv.block_size) for place in windowed)
+            wanted = sum(
+                kv.groups[place].most_blocks(num_tokens, kv.block_size) for place in windowed
+            )
             tables = [holder.table.block_ids[place] for place in windowed]
             held = sum(block_id >= 0 for ids in tables for block_id in ids)
             num_owed += max(0, wanted - held)

@@ -99,7 +99,11 @@ _QWEN3_NEXT: dict[str, object] = _ASSUMED | {
     "partial_rotary_factor": 0.25,
 }
 _QWEN3_5 = Family(_QWEN3_NEXT | {"num_key_value_heads": 4}, states.qwen3_5)
-_QWEN3_5_MOE = Family(_QWEN3_NEXT | {"intermediate_size": 0, "norm_topk_prob": True}, states.qwen3_next)
+_QWEN3_5_MOE = Family(
+    _QWEN3_NEXT | {"norm_topk_prob": True},
+    states.qwen3_next,
+    inner_times=1,  # of no layer: all have experts
+)
 _LLAMA4 = Family(
     _ASSUMED
     | {
@@ -259,8 +263,7 @@ FAMILIES = {
     "Llama4ForConditionalGeneration": _LLAMA4,
     "LlamaForCausalLM": Family(_ASSUMED | {"max_position_embeddings": 2048}, own.llama),
     "Mamba2ForCausalLM": Family(
-        _ASSUMED
-        | {"max_position_embeddings": states.UNBOUNDED, "layer_norm_epsilon": 1e-5},
+        _ASSUMED | {"max_position_embeddings": states.UNBOUNDED, "layer_norm_epsilon": 1e-5},
         states.mamba2,
         names={"num_attention_heads": "num_heads", "norm_eps": "layer_norm_epsilon"},
         inner_times=2,
@@ -363,9 +366,7 @@ FAMILIES = {
     "Qwen2MoeForCausalLM": Family(_WINDOWED | {"num_key_value_heads": 16}, moe.qwen2_moe),
     "Qwen3ForCausalLM": Family(_WINDOWED | {"num_key_value_heads": 32, "head_dim": 128}, own.qwen3),
     "Qwen3MoeForCausalLM": Family(_WINDOWED | {"num_key_value_heads": 4}, moe.qwen3_moe),
-    "Qwen3NextForCausalLM": Family(
-        _QWEN3_NEXT | {"norm_topk_prob": True}, states.qwen3_next
-    ),
+    "Qwen3NextForCausalLM": Family(_QWEN3_NEXT | {"norm_topk_prob": True}, states.qwen3_next),
     "Qwen3_5ForCausalLM": _QWEN3_5,
     "Qwen3_5ForConditionalGeneration": _QWEN3_5,
     "Qwen3_5MoeForCausalLM": _QWEN3_5_MOE,

@@ -1,4 +1,4 @@
-"""Tensors of layers that carry a state, and of gated attention, taken apart as our models want them.
+"""Tensors of layers that carry a state, and of gated attention, taken apart for our models.
 
 Owns which rows are what. Nothing is copied here: a part is a view of some rows. Does not know names
 in a file.

@@ -28,7 +28,7 @@ class TorchKvCache:
     pieces of states, where the model has states.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword per property
         self,
         *,
         groups: Sequence[Sequence[int]],

@@ -240,7 +240,7 @@ class TorchOps:
         bias = kernel.handle.bias
         return result if bias is None else result + self._tensor(bias)
 
-    def state_space(  # noqa: PLR0913 - as many as the formula has
+    def state_space(
         self,
         x: Tensor,
         steps: Tensor,
@@ -262,7 +262,7 @@ class TorchOps:
             result = result + columns * self._tensor(weights.skip.handle)[:, None]
         return result.flatten(1)
 
-    def delta_rule(  # noqa: PLR0913 - as many as the formula has
+    def delta_rule(
         self,
         q: Tensor,
         k: Tensor,
