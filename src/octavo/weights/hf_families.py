@@ -249,7 +249,9 @@ FAMILIES = {
     "GraniteForCausalLM": Family(_ASSUMED | {"max_position_embeddings": 2048}, own.granite),
     "GraniteMoeForCausalLM": Family(_ASSUMED | {"max_position_embeddings": 2048}, moe.granite_moe),
     "GraniteMoeHybridForCausalLM": Family(
-        _ASSUMED | {"max_position_embeddings": 2048}, states.granite_hybrid
+        _ASSUMED
+        | {"max_position_embeddings": 2048, "num_local_experts": 8, "num_experts_per_tok": 2},
+        states.granite_hybrid,
     ),
     "HeliumForCausalLM": Family(
         _ASSUMED | {"head_dim": 128, "max_position_embeddings": 4096, "rms_norm_eps": 1e-8},
@@ -257,7 +259,14 @@ FAMILIES = {
         theta=1e5,
     ),
     "JambaForCausalLM": Family(
-        _ASSUMED | {"num_key_value_heads": 8, "max_position_embeddings": 262144}, states.jamba
+        _ASSUMED
+        | {
+            "num_key_value_heads": 8,
+            "max_position_embeddings": 262144,
+            "num_experts": 16,
+            "num_experts_per_tok": 2,
+        },
+        states.jamba,
     ),
     "Llama4ForCausalLM": _LLAMA4,
     "Llama4ForConditionalGeneration": _LLAMA4,

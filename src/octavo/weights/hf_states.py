@@ -118,7 +118,7 @@ def granite_hybrid(facts: ModelFacts, keys: Fields) -> ModelFacts:
         facts, layers_without_rope=() if positions == "rope" else tuple(range(facts.num_layers))
     )
     shared_size = keys.integer("shared_intermediate_size", 1024, at_least=1)
-    if keys.integer("num_local_experts", 8):
+    if keys.integer("num_local_experts"):
         experts = moe.granite_moe(facts, keys)
         assert experts.moe is not None, experts
         facts = replace(experts, moe=replace(experts.moe, shared_size=shared_size))
@@ -178,7 +178,7 @@ def jamba(facts: ModelFacts, keys: Fields) -> ModelFacts:
         step_rank=-(-facts.hidden_size // 16) if rank is None else rank,
     )
     experts = None
-    if keys.integer("num_experts", 16, at_least=1) > 1:
+    if keys.integer("num_experts", at_least=1) > 1:
         period = keys.integer("expert_layer_period", 2, at_least=1)
         offset = keys.integer("expert_layer_offset", 1)
         with_experts = [layer for layer in every if layer % period == offset]
