@@ -444,4 +444,23 @@ CASES: dict[str, TinyCase] = {
     "bamba": TinyCase(
         "bamba", _MAMBA2 | {"num_hidden_layers": 3, "attn_layer_indices": [1]}, torch.float16
     ),
+    "nemotron_h": TinyCase(
+        "nemotron_h",
+        {
+            "layers_block_type": ["linear_attention", "mlp", "full_attention", "moe"],
+            "mamba_num_heads": 6,
+            "mamba_head_dim": 12,
+            "n_groups": 2,
+            "ssm_state_size": 20,
+            "head_dim": 32,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 32,
+            "moe_shared_expert_intermediate_size": 40,
+            "n_group": 4,
+            "topk_group": 2,
+            "routed_scaling_factor": 1.5,
+        },
+        torch.bfloat16,
+    ),
 }

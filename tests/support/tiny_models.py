@@ -117,6 +117,7 @@ _NAMES = {
     "mixtral": "Mixtral",
     "mpt": "Mpt",
     "nemotron": "Nemotron",
+    "nemotron_h": "NemotronH",
     "olmo": "Olmo",
     "olmo2": "Olmo2",
     "olmo3": "Olmo3",
@@ -167,6 +168,7 @@ _OTHER_NAMES["mamba2"] = {
     "intermediate_size": None,
     "max_position_embeddings": None,
 }
+_OTHER_NAMES["nemotron_h"] = {"num_hidden_layers": None}
 _OTHER_NAMES["bloom"] = {
     "intermediate_size": None,
     "num_hidden_layers": "n_layer",

@@ -142,13 +142,10 @@ class GatedMlp:
 
 
 class PlainMlp:
-    """`down(act(up(x)))` (Vaswani et al. 2017)."""
+    """`down(act(up(x)))` (Vaswani et al. 2017), of `size` inner columns."""
 
-    def __init__(self, facts: ModelFacts, weights: Weights, name: str) -> None:
-        self._up = weights.linear(
-            [f"{name}.up_proj"], [facts.intermediate_size], facts.hidden_size, bias=facts.mlp_bias
-        )
-        size = facts.intermediate_size
+    def __init__(self, facts: ModelFacts, weights: Weights, name: str, size: int) -> None:
+        self._up = up_projection(facts, weights, name, size, bias=facts.mlp_bias)
         self._down = down_projection(facts, weights, name, size, bias=facts.mlp_bias)
         self._activation = facts.hidden_act
 
@@ -163,6 +160,13 @@ def gate_up_projection(
     """The first product of a gated MLP."""
     names = [f"{name}.gate_proj", f"{name}.up_proj"]
     return weights.linear(names, [size, size], facts.hidden_size, bias=bias)
+
+
+def up_projection(
+    facts: ModelFacts, weights: Weights, name: str, size: int, *, bias: bool
+) -> Linear:
+    """The first product of a plain MLP."""
+    return weights.linear([f"{name}.up_proj"], [size], facts.hidden_size, bias=bias)
 
 
 def down_projection(

@@ -48,6 +48,7 @@ ARCHITECTURES: Registry[type[CausalLM]] = Registry(
         "ModernBertModel": "octavo.models.modernbert:ModernBert",
         "MptForCausalLM": "octavo.models.llama:Llama",
         "NemotronForCausalLM": "octavo.models.llama:Llama",
+        "NemotronHForCausalLM": "octavo.models.mamba:MambaModel",
         "OPTForCausalLM": "octavo.models.llama:Llama",
         "Olmo2ForCausalLM": "octavo.models.olmo2:Olmo2",
         "Olmo3ForCausalLM": "octavo.models.olmo2:Olmo2",

@@ -323,6 +323,18 @@ FAMILIES = {
         own.nemotron,
         names={},
     ),
+    "NemotronHForCausalLM": Family(
+        _ASSUMED
+        | {
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "mlp_hidden_act": "relu2",
+            "max_position_embeddings": 4096,
+            "layer_norm_epsilon": 1e-5,
+        },
+        states.nemotron_h,
+        names={"hidden_act": "mlp_hidden_act", "norm_eps": "layer_norm_epsilon"},
+    ),
     "OPTForCausalLM": Family(
         _TIED
         | {

@@ -137,11 +137,13 @@ def _mixer_layout(mixer: str, **options: Any) -> HfLayout:
     layer_parts = {f"{mixer}.{part}": f"mixer.{ours}" for part, ours in parts.items()}
     return HfLayout(
         layer_parts=layer_parts | options.pop("layer_parts", {}),
-        bare_parts={f"{mixer}.{part}": f"mixer.{ours}" for part, ours in bare.items()},
+        bare_parts={f"{mixer}.{part}": f"mixer.{ours}" for part, ours in bare.items()}
+        | options.pop("bare_parts", {}),
         **options,
     )
 
 
+_BACKBONE = {"backbone.embeddings": "model.embed_tokens", "backbone.norm_f": "model.norm"}
 _JAMBA = _mixer_layout(
     "mamba",
     model_parts={"model.final_layernorm": "model.norm"},
@@ -262,10 +264,7 @@ _LAYOUTS = {
     "Mamba2ForCausalLM": _mixer_layout(
         "mixer",
         layers="backbone.layers",
-        model_parts={
-            "backbone.embeddings": "model.embed_tokens",
-            "backbone.norm_f": "model.norm",
-        },
+        model_parts=_BACKBONE,
         layer_parts={"norm": "input_layernorm"},
     ),
     "MixtralForCausalLM": _MIXTRAL,
@@ -298,6 +297,26 @@ _LAYOUTS = {
             "ffn.up_proj": "mlp.up_proj",
             "ffn.down_proj": "mlp.down_proj",
         },
+    ),
+    "NemotronHForCausalLM": _mixer_layout(
+        "mixer",
+        layers="backbone.layers",
+        model_parts=_BACKBONE,
+        layer_parts={
+            "norm": "input_layernorm",
+            **{f"mixer.{part}_proj": f"self_attn.{part}_proj" for part in "qkvo"},
+            **{
+                f"mixer.{stored}{part}": f"mlp.{ours}{part}"
+                for stored, ours in (
+                    ("", ""),
+                    ("experts.*.", "experts.*."),
+                    ("shared_experts.", "shared_expert."),
+                )
+                for part in ("up_proj", "down_proj")
+            },
+            "mixer.gate": "mlp.gate",
+        },
+        bare_parts={"mixer.gate.e_score_correction_bias": "mlp.gate.correction.bias"},
     ),
     "OPTForCausalLM": HfLayout(
         prefixes=("model.decoder.", "decoder."),

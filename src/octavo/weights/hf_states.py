@@ -19,6 +19,7 @@ from octavo.weights.fields import Fields
 # What files call the two kinds of layers, over time.
 _STATE_LAYERS = ("linear_attention", "mamba")
 _ATTENTION_LAYERS = ("full_attention", "attention")
+_BY_LETTER = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}  # Nemotron-H
 UNBOUNDED = 1 << 20
 """Context of a model that has no keys and values, and names no limit: a state takes in any number
 of tokens."""
@@ -41,12 +42,58 @@ def mamba2(facts: ModelFacts, keys: Fields) -> ModelFacts:
     return _with_states(facts, keys, state)
 
 
-def _with_states(facts: ModelFacts, keys: Fields, state: StateFacts) -> ModelFacts:
+def nemotron_h(facts: ModelFacts, keys: Fields) -> ModelFacts:
+    """NVIDIA 2025: layers of one part each, Mamba-2, attention, an MLP or experts, all of them
+    plain. No positions."""
+    every = range(facts.num_layers)
+    pattern = keys.text("hybrid_override_pattern", "")
+    kinds = keys.texts("layers_block_type") or [_BY_LETTER.get(one, one) for one in pattern]
+    layers = _state_layers(facts, keys, kinds, ("mlp", "moe"))
+    state = StateFacts(
+        kind="mamba2",
+        layers=layers,
+        num_heads=keys.integer("mamba_num_heads", 128, at_least=1),
+        head_dim=keys.integer("mamba_head_dim", 64, at_least=1),
+        state_size=keys.integer("ssm_state_size", 128, at_least=1),
+        num_groups=keys.integer("n_groups", 8, at_least=1),
+        conv_width=keys.integer("conv_kernel", 4, at_least=2),
+        conv_bias=keys.flag("use_conv_bias", True),
+        projection_bias=keys.flag("use_bias", False),
+        step_limits=(keys.number("time_step_min", 0.001), math.inf),
+    )
+    if keys.optional_integer("moe_latent_size") is not None:
+        raise UnsupportedModelError(f"{keys.where}: moe_latent_size is not supported")
+    experts = None
+    if "moe" in kinds:
+        experts = replace(
+            moe.deepseek_moe(facts, keys),
+            layers=tuple(layer for layer in every if kinds[layer] == "moe"),
+            shared_size=keys.integer("moe_shared_expert_intermediate_size", 7688, at_least=1),
+        )
+    facts = replace(
+        facts,
+        attention_bias=False,
+        attention_out_bias=False,
+        mlp_bias=keys.flag("mlp_bias", False),
+        gated_mlp=False,
+        moe=experts,
+        layers_without_rope=tuple(every),
+    )
+    facts = _with_states(facts, keys, state, keys.text("mamba_hidden_act", "silu"))
+    attending = [layer for layer in every if kinds[layer] in _ATTENTION_LAYERS]
+    without = tuple(layer for layer in every if layer not in attending)
+    return replace(facts, layers_without_attention=without)
+
+
+def _with_states(
+    facts: ModelFacts, keys: Fields, state: StateFacts, activation: str = ""
+) -> ModelFacts:
     """The layers of the state have no attention."""
-    if facts.hidden_act != "silu":
+    activation = activation or facts.hidden_act
+    if activation != "silu":
         raise UnsupportedModelError(
-            f"{keys.where}: the activation {facts.hidden_act!r} is not supported here. "
-            "Supported: silu"
+            f"{keys.where}: the activation {activation!r} is not supported in layers that carry a "
+            "state. Supported: silu"
         )
     return replace(facts, state=state, layers_without_attention=state.layers)
 
@@ -62,15 +109,17 @@ def _step_limits(keys: Fields) -> tuple[float, float]:
     return float(str(numbers[0])), float(str(numbers[1]))
 
 
-def _state_layers(facts: ModelFacts, keys: Fields, kinds: Sequence[str]) -> tuple[int, ...]:
-    """Which layers carry a state, from a list of kinds."""
+def _state_layers(
+    facts: ModelFacts, keys: Fields, kinds: Sequence[str], others: tuple[str, ...] = ()
+) -> tuple[int, ...]:
+    """Which layers carry a state, from a list of kinds. `others` are known and neither."""
     if len(kinds) != facts.num_layers:
         keys.refuse("layer_types", f"has {len(kinds)} items for {facts.num_layers} layers")
-    unknown = sorted(set(kinds).difference(_STATE_LAYERS, _ATTENTION_LAYERS))
+    unknown = sorted(set(kinds).difference(_STATE_LAYERS, _ATTENTION_LAYERS, others))
     if unknown:
         raise UnsupportedModelError(
             f"{keys.where}: layers of type {', '.join(unknown)} are not supported. Supported: "
-            f"{', '.join((*_ATTENTION_LAYERS, *_STATE_LAYERS))}"
+            f"{', '.join((*_ATTENTION_LAYERS, *_STATE_LAYERS, *others))}"
         )
     return tuple(layer for layer, kind in enumerate(kinds) if kind in _STATE_LAYERS)
 

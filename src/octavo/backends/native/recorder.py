@@ -192,6 +192,7 @@ class Recorder(WithoutStates[Buffer]):
         self, x: Buffer, routing: Buffer, experts: Experts, activation: GateActivation
     ) -> Buffer:
         """See `ops.ops.Ops`."""
+        assert experts.is_gated, "plain experts come with states, which are refused before"
         kind = Mix(
             tuple(map(_id, experts.gate_up)),
             tuple(map(_id, experts.down)),

@@ -342,7 +342,12 @@ class TorchOps:
             row, slot = torch.where(chosen == expert)
             if len(row) == 0:
                 continue
-            inner = self.gated(self.linear(x[row], gate_up), activation)
+            inner = self.linear(x[row], gate_up)
+            if experts.is_gated:
+                inner = self.gated(inner, activation)
+            else:
+                assert activation != "clamped_swiglu", "which is a gate"
+                inner = self.activation(inner, activation)
             results[row, slot] = self.linear(inner, down)
         return ((weights[:, :, None] if experts.is_weighted else 1.0) * results).sum(dim=1)
 
