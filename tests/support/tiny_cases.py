@@ -463,4 +463,28 @@ CASES: dict[str, TinyCase] = {
         },
         torch.bfloat16,
     ),
+    "falcon_h1": TinyCase(
+        "falcon_h1",
+        _MAMBA2
+        | {
+            "mamba_n_heads": 6,
+            "mamba_d_ssm": 96,
+            "mamba_rms_norm": True,
+            "mlp_multipliers": [0.7, 0.4],
+            "ssm_multipliers": [0.9, 0.6, 0.7, 1.2, 0.8],
+            "ssm_in_multiplier": 1.3,
+            "ssm_out_multiplier": 0.6,
+            "attention_in_multiplier": 0.9,
+            "attention_out_multiplier": 0.7,
+            "key_multiplier": 0.5,
+            "embedding_multiplier": 2.0,
+            "lm_head_multiplier": 0.5,
+        },
+        torch.bfloat16,
+    ),
+    "falcon_h1_plain": TinyCase("falcon_h1", _MAMBA2 | {"mamba_d_ssm": 128}),
+    "falcon_h1_gate_first": TinyCase(
+        "falcon_h1",
+        _MAMBA2 | {"mamba_d_ssm": 128, "mamba_rms_norm": True, "mamba_norm_before_gate": False},
+    ),
 }

@@ -97,6 +97,7 @@ _NAMES = {
     "deepseek_v3": "DeepseekV3",
     "ernie4_5": "Ernie4_5",
     "falcon": "Falcon",
+    "falcon_h1": "FalconH1",
     "gemma": "Gemma",
     "gemma2": "Gemma2",
     "glm": "Glm",

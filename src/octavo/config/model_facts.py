@@ -127,6 +127,9 @@ class StateFacts:
     step_rank: int = 0  # mamba: width of what time steps are made of
     step_limits: tuple[float, float] = (0.0, math.inf)  # mamba2: of time steps
     has_norm: bool = True  # mamba2: in groups, behind the gate
+    norm_before_gate: bool = False  # ... or before it
+    # mamba2: factors of the gate, of what passes the heads, goes in, comes out, and of time steps
+    scales: tuple[float, ...] | None = None
 
     @property
     def inner_size(self) -> int:
@@ -157,6 +160,18 @@ class StateFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BranchScales:
+    """Factors in layers where attention and a state stand side by side."""
+
+    state_in: float
+    state_out: float
+    attention_in: float
+    attention_out: float
+    mlp_gate: float  # of the gate, before its activation
+    mlp_down: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
     """Shape and constants of one model."""
 
@@ -184,6 +199,7 @@ class ModelFacts:
     latent: LatentFacts | None = None
     moe: MoeFacts | None = None  # layers with experts instead of an MLP
     state: StateFacts | None = None  # layers with a state, instead of attention or beside it
+    branch_scales: BranchScales | None = None
     layers_without_attention: tuple[int, ...] = ()
     attention_gate: bool = False  # what a head attends to is weighted with a sigmoid of the input
     norm: NormKind = "rms"

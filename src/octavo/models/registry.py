@@ -21,6 +21,7 @@ ARCHITECTURES: Registry[type[CausalLM]] = Registry(
         "DeepseekV2ForCausalLM": "octavo.models.llama:Llama",
         "DeepseekV3ForCausalLM": "octavo.models.llama:Llama",
         "Ernie4_5ForCausalLM": "octavo.models.llama:Llama",
+        "FalconH1ForCausalLM": "octavo.models.falcon_h1:FalconH1",
         "FalconForCausalLM": "octavo.models.gpt_neox:GptNeoX",
         "GPT2LMHeadModel": "octavo.models.llama:Llama",
         "GPTBigCodeForCausalLM": "octavo.models.llama:Llama",

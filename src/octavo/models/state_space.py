@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from octavo.config.model_facts import ModelFacts, StateFacts
 from octavo.models.layers import gated_by
-from octavo.ops.ops import Ops, StateSpec
+from octavo.ops.ops import HeadPart, Ops, StateSpec
 from octavo.ops.weights import Linear, StateSpaceWeights, Weights
 
 T = TypeVar("T")
@@ -75,17 +75,36 @@ class Mamba2:
         self._norm = weights.vector(f"{name}.norm", inner) if state.has_norm else None
         self._out = weights.linear([f"{name}.out_proj"], [facts.hidden_size], inner, bias=bias)
         self._spec, self._eps = state_spec(state, layer), facts.norm_eps
+        self._norms_first, self._scales = state.norm_before_gate, state.scales
 
     def __call__(self, ops: Ops[T], x: T) -> T:
         """x: [rows, hidden_size], result alike."""
-        gate, mixed, steps = ops.split(ops.linear(x, self._in), self._widths)
+        gate, mixed, steps = self._scaled(ops, ops.linear(x, self._in))
         mixed = ops.activation(ops.short_conv(mixed, self._kernel, self._spec.layer), "silu")
         x, inputs, outputs = ops.split(mixed, self._mixed_widths)
         y = ops.state_space(x, steps, inputs, outputs, self._weights, self._spec)
-        y = gated_by(ops, gate, y, self._widths[0], "silu")
-        if self._norm is not None:
-            y = ops.group_norm(y, self._norm, self._spec.num_groups, self._eps)
+        if self._norms_first:
+            y = gated_by(ops, gate, self._normed(ops, y), self._widths[0], "silu")
+        else:
+            y = self._normed(ops, gated_by(ops, gate, y, self._widths[0], "silu"))
         return ops.linear(y, self._out)
+
+    def _scaled(self, ops: Ops[T], projected: T) -> tuple[T, ...]:
+        """The gate, what passes the convolution, time steps."""
+        if self._scales is None:
+            return ops.split(projected, self._widths)
+        widths = (self._widths[0], *self._mixed_widths, self._widths[2])
+        parts = [
+            ops.scale(part, scale)
+            for part, scale in zip(ops.split(projected, widths), self._scales, strict=True)
+        ]
+        mixed = zip(parts[1:4], self._mixed_widths, strict=True)
+        return parts[0], ops.join_heads(tuple(HeadPart(*one) for one in mixed), 1), parts[4]
+
+    def _normed(self, ops: Ops[T], y: T) -> T:
+        if self._norm is None:
+            return y
+        return ops.group_norm(y, self._norm, self._spec.num_groups, self._eps)
 
 
 def conv_kernel(state: StateFacts, weights: Weights, name: str) -> Linear:

@@ -171,6 +171,16 @@ FAMILIES = {
         own.ernie4_5,
         theta=5e5,
     ),
+    "FalconH1ForCausalLM": Family(
+        _ASSUMED
+        | {
+            "num_key_value_heads": 8,
+            "max_position_embeddings": 8192,
+            "rms_norm_eps": 1e-5,
+            "mamba_d_ssm": 1024,
+        },
+        states.falcon_h1,
+    ),
     "FalconForCausalLM": Family(
         _TIED | {"max_position_embeddings": 2048, "layer_norm_epsilon": 1e-5, "activation": "gelu"},
         own.falcon,

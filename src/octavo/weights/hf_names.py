@@ -181,6 +181,7 @@ _LAYOUTS = {
     "Ernie4_5ForCausalLM": _PAIRS,
     "DeepseekV2ForCausalLM": _DEEPSEEK,
     "DeepseekV3ForCausalLM": _DEEPSEEK,
+    "FalconH1ForCausalLM": _JAMBA,
     "FalconForCausalLM": HfLayout(
         prefixes=("transformer.",),
         layers="h",

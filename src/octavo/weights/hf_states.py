@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from octavo.config.model_facts import ModelFacts, StateFacts
+from octavo.config.model_facts import BranchScales, ModelFacts, StateFacts
 from octavo.errors import UnsupportedModelError
 from octavo.weights import hf_moe as moe
 from octavo.weights import hf_special as own
@@ -184,9 +184,51 @@ def bamba(facts: ModelFacts, keys: Fields) -> ModelFacts:
     return _with_states(facts, keys, _mamba2_state(facts, keys, layers))
 
 
+def falcon_h1(facts: ModelFacts, keys: Fields) -> ModelFacts:
+    """TII 2025: attention and Mamba-2 side by side, with factors for everything."""
+    layers = tuple(range(facts.num_layers))
+    state = replace(
+        _mamba2_state(facts, keys, layers),
+        has_norm=keys.flag("mamba_rms_norm", False),
+        norm_before_gate=keys.flag("mamba_norm_before_gate", True),
+        scales=_factors(keys, "ssm_multipliers", 5),
+    )
+    if keys.flag("projectors_bias", False) != state.projection_bias:
+        raise UnsupportedModelError(
+            f"{keys.where}: projectors_bias other than mamba_proj_bias is not supported"
+        )
+    mlp_gate, mlp_down = _factors(keys, "mlp_multipliers", 2)
+    scales = BranchScales(
+        state_in=keys.number("ssm_in_multiplier", 1.0),
+        state_out=keys.number("ssm_out_multiplier", 1.0),
+        attention_in=keys.number("attention_in_multiplier", 1.0),
+        attention_out=keys.number("attention_out_multiplier", 1.0),
+        mlp_gate=mlp_gate,
+        mlp_down=mlp_down,
+    )
+    facts = replace(
+        facts,
+        attention_scale=facts.attention_scale * keys.number("key_multiplier", 1.0),
+        embedding_scale=keys.number("embedding_multiplier", 1.0),
+        logits_scale=keys.number("lm_head_multiplier", 1.0),
+        mlp_bias=keys.flag("mlp_bias", False),
+        branch_scales=scales,
+    )
+    return replace(_with_states(facts, keys, state), layers_without_attention=())
+
+
+def _factors(keys: Fields, key: str, count: int) -> tuple[float, ...]:
+    """So many numbers, all 1 where the file has none."""
+    factors = keys.numbers(key) or (1.0,) * count
+    if len(factors) != count:
+        keys.refuse(key, f"must have {count} numbers, got {len(factors)}")
+    return factors
+
+
 def _mamba2_state(facts: ModelFacts, keys: Fields, layers: tuple[int, ...]) -> StateFacts:
     """Mamba-2 by the keys that hybrids share."""
     inner = keys.integer("mamba_expand", 2, at_least=1) * facts.hidden_size
+    inner = keys.integer("mamba_d_ssm", inner, at_least=1)
     num_heads = keys.integer("mamba_n_heads", 128, at_least=1)
     if inner % num_heads:
         keys.refuse("mamba_n_heads", f"{num_heads} does not divide {inner} columns")
