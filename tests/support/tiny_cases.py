@@ -400,6 +400,7 @@ CASES: dict[str, TinyCase] = {
         torch.bfloat16,
     ),
     "qwen3_5": TinyCase("qwen3_5", _DELTA),
+    "qwen3_5_with_images": TinyCase("qwen3_5_with_images", _DELTA),
     "qwen3_5_moe": TinyCase(
         "qwen3_5_moe", _DELTA | _EXPERTS | {"shared_expert_intermediate_size": 40}
     ),

@@ -14,7 +14,13 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import Gemma3Config, Llama4Config, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    Gemma3Config,
+    Llama4Config,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen3_5Config,
+)
 
 from tests.support.tiny_cases import CASES
 from tests.support.tiny_tokenizer import END, START, tiny_id, tiny_library
@@ -86,6 +92,22 @@ def _llama4_with_images(**sizes: Any) -> Llama4Config:
     return config
 
 
+def _qwen3_5_with_images(**sizes: Any) -> Qwen3_5Config:
+    """The same for Qwen 3.5."""
+    vision = {
+        "depth": 1,
+        "hidden_size": 32,
+        "num_heads": 2,
+        "intermediate_size": 32,
+        "out_hidden_size": sizes["hidden_size"],
+        "num_position_embeddings": 16,
+    }
+    attention = sizes.pop("attn_implementation")
+    config = Qwen3_5Config(text_config=sizes, vision_config=vision)
+    config._attn_implementation = attention
+    return config
+
+
 # Family -> what its classes are called before "Config" and "ForCausalLM".
 _NAMES = {
     "arcee": "Arcee",
@@ -143,6 +165,7 @@ _FAMILIES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "gpt2": (transformers.GPT2Config, transformers.GPT2LMHeadModel),
     "llama4_with_images": (_llama4_with_images, Llama4ForConditionalGeneration),
     "llama4": (transformers.Llama4TextConfig, transformers.Llama4ForCausalLM),
+    "qwen3_5_with_images": (_qwen3_5_with_images, transformers.Qwen3_5ForConditionalGeneration),
     "qwen3_5": (transformers.Qwen3_5TextConfig, transformers.Qwen3_5ForCausalLM),
     "qwen3_5_moe": (transformers.Qwen3_5MoeTextConfig, transformers.Qwen3_5MoeForCausalLM),
 } | {
@@ -196,6 +219,7 @@ def make_oracle(name: str) -> PreTrainedModel:
     sizes = {names.get(key, key): value for key, value in _SIZES.items()}
     sizes.pop(None, None)
     config = make_config(**{"attn_implementation": "eager", **sizes, **case.changes})
+    torch.manual_seed(20)  # decays of states are drawn when a model is made
     model: PreTrainedModel = make_model(config).eval()
     randomise(model)
     for parameter in model.parameters():  # the rotary frequencies stay as they are

@@ -234,8 +234,8 @@ class Ops(Protocol[T]):
     def experts(self, x: T, routing: T, experts: Experts, activation: GateActivation) -> T:
         """What the experts of each row make of it, weighted and added up: [rows, hidden_size].
 
-        An expert gives `down(gated(gate_up(x)))`, a plain one `down(act(up(x)))`. Added up in the order of `routing`, that of
-        `route`.
+        An expert gives `down(gated(gate_up(x)))`, a plain one `down(act(up(x)))`. Added up in the
+        order of `routing`, that of `route`.
         """
 
     def wanted_rows(self, x: T) -> T:
