@@ -65,6 +65,16 @@ def test_who_writes_first_takes_a_copy_of_the_whole_state(make_tables: MakeTable
     assert not child.is_forked
 
 
+def test_all_of_the_state_of_a_short_request_is_copied(make_tables: MakeTables):
+    """More blocks than its tokens fill."""
+    tables = make_tables(16, windows=(0, -3))
+    parent = tables.compute(range(2))
+    child = tables.fork(parent, 50)
+    state = list(parent.block_ids[1])
+    tables.grow(child, 2, 3)
+    assert tables.run().copy_from[1:] == state
+
+
 def test_a_state_that_is_still_empty_is_not_copied(make_tables: MakeTables):
     tables = make_tables(16, windows=(-2,))
     parent = tables.open(range(4))
