@@ -404,6 +404,9 @@ CASES: dict[str, TinyCase] = {
     "qwen3_5_moe": TinyCase(
         "qwen3_5_moe", _DELTA | _EXPERTS | {"shared_expert_intermediate_size": 40}
     ),
+    "qwen3_5_moe_with_images": TinyCase(
+        "qwen3_5_moe_with_images", _DELTA | _EXPERTS | {"shared_expert_intermediate_size": 40}
+    ),
     "granitemoehybrid": TinyCase(
         "granitemoehybrid",
         _MAMBA2

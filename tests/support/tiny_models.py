@@ -20,6 +20,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerFast,
     Qwen3_5Config,
+    Qwen3_5MoeConfig,
 )
 
 from tests.support.tiny_cases import CASES
@@ -92,9 +93,9 @@ def _llama4_with_images(**sizes: Any) -> Llama4Config:
     return config
 
 
-def _qwen3_5_with_images(**sizes: Any) -> Qwen3_5Config:
-    """The same for Qwen 3.5."""
-    vision = {
+def _qwen3_5_vision(sizes: dict[str, Any]) -> dict[str, Any]:
+    """What Octavo leaves out."""
+    return {
         "depth": 1,
         "hidden_size": 32,
         "num_heads": 2,
@@ -102,8 +103,20 @@ def _qwen3_5_with_images(**sizes: Any) -> Qwen3_5Config:
         "out_hidden_size": sizes["hidden_size"],
         "num_position_embeddings": 16,
     }
+
+
+def _qwen3_5_with_images(**sizes: Any) -> Qwen3_5Config:
+    """The same for Qwen 3.5."""
     attention = sizes.pop("attn_implementation")
-    config = Qwen3_5Config(text_config=sizes, vision_config=vision)
+    config = Qwen3_5Config(text_config=sizes, vision_config=_qwen3_5_vision(sizes))
+    config._attn_implementation = attention
+    return config
+
+
+def _qwen3_5_moe_with_images(**sizes: Any) -> Qwen3_5MoeConfig:
+    """And with experts."""
+    attention = sizes.pop("attn_implementation")
+    config = Qwen3_5MoeConfig(text_config=sizes, vision_config=_qwen3_5_vision(sizes))
     config._attn_implementation = attention
     return config
 
@@ -166,6 +179,10 @@ _FAMILIES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "llama4_with_images": (_llama4_with_images, Llama4ForConditionalGeneration),
     "llama4": (transformers.Llama4TextConfig, transformers.Llama4ForCausalLM),
     "qwen3_5_with_images": (_qwen3_5_with_images, transformers.Qwen3_5ForConditionalGeneration),
+    "qwen3_5_moe_with_images": (
+        _qwen3_5_moe_with_images,
+        transformers.Qwen3_5MoeForConditionalGeneration,
+    ),
     "qwen3_5": (transformers.Qwen3_5TextConfig, transformers.Qwen3_5ForCausalLM),
     "qwen3_5_moe": (transformers.Qwen3_5MoeTextConfig, transformers.Qwen3_5MoeForCausalLM),
 } | {
