@@ -105,7 +105,11 @@ def _scan(
     for place in range(max((row.num_tokens for row in rows), default=0)):
         live = [idx for idx, row in enumerate(rows) if row.num_tokens > place]
         tokens = [rows[idx].first_token + place for idx in live]
-        state[live], result[tokens] = step(state[live], *(one[tokens] for one in inputs))
+        given = [one[tokens] for one in inputs]
+        if len(live) == len(rows):
+            state, result[tokens] = step(state, *given)
+        else:
+            state[live], result[tokens] = step(state[live], *given)
     states.write(layer, "state", rows, state)
     return result
 

@@ -9,7 +9,7 @@ into pieces of a block's size they lie in the blocks of the request's table, the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -36,32 +36,34 @@ class TorchStates:
 
     def read(self, layer: int, part: Part, rows: Sequence[BatchRow]) -> Tensor:
         """Of each row the part before its first token of this step: [rows, *shape]."""
-        first, places = self._span(layer, part)
-        pieces = self._blocks[self._tables(rows, places)].flatten(1)
-        size = _FLOAT_BYTES * math.prod(self._shapes[part])
-        stored = pieces[:, first : first + size].contiguous().view(torch.float32)
-        values = stored.reshape(len(rows), *self._shapes[part])
-        is_new = torch.tensor([row.context_len == 0 for row in rows], device=values.device)
-        values[is_new] = 0.0
+        shape = (len(rows), *self._shapes[part])
+        values = torch.zeros(shape, device=self._blocks.device)
+        for row, stored in zip(rows, _as_bytes(values), strict=True):
+            if row.context_len:
+                for block, span in self._pieces(layer, part, row):
+                    stored[span] = block
         return values
 
     def write(self, layer: int, part: Part, rows: Sequence[BatchRow], values: Tensor) -> None:
         """Store the part after the last token of each row."""
-        first, places = self._span(layer, part)
-        tables = self._tables(rows, places)
-        pieces = self._blocks[tables]
-        stored = values.flatten(1).contiguous().view(torch.uint8)
-        pieces.flatten(1)[:, first : first + stored.shape[1]] = stored
-        self._blocks[tables] = pieces
+        for row, stored in zip(rows, _as_bytes(values.contiguous()), strict=True):
+            for block, span in self._pieces(layer, part, row):
+                block.copy_(stored[span])
 
-    def _span(self, layer: int, part: Part) -> tuple[int, slice]:
-        """Where a part begins, in bytes of the first of the pieces that it lies in; which these
-        are."""
+    def _pieces(self, layer: int, part: Part, row: BatchRow) -> Iterator[tuple[Tensor, slice]]:
+        """Where a part lies: bytes of a block, and which bytes of the part they are."""
         sizes = {name: _FLOAT_BYTES * math.prod(shape) for name, shape in self._shapes.items()}
         begin = layer * sum(sizes.values()) + (sizes["conv"] if part == "state" else 0)
-        size = self._blocks.shape[1]
-        first_piece, end_piece = begin // size, -(-(begin + sizes[part]) // size)
-        return begin - first_piece * size, slice(first_piece, end_piece)
+        end, size = begin + sizes[part], self._blocks.shape[1]
+        for place in range(begin // size, -(-end // size)):
+            first, last = max(begin, place * size), min(end, (place + 1) * size)
+            block = self._blocks[row.block_ids[place]]
+            yield (
+                block[first - place * size : last - place * size],
+                slice(first - begin, last - begin),
+            )
 
-    def _tables(self, rows: Sequence[BatchRow], places: slice) -> Tensor:
-        return torch.tensor([row.block_ids[places] for row in rows], device=self._blocks.device)
+
+def _as_bytes(values: Tensor) -> Tensor:
+    """[rows, ...] of floats as [rows, bytes], the same memory."""
+    return values.flatten(1).view(torch.uint8)
