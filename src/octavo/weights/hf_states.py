@@ -101,12 +101,11 @@ def _with_states(
 def _step_limits(keys: Fields) -> tuple[float, float]:
     """Within which time steps are kept; JSON has no word for infinity, and files write several."""
     limits = keys.items("time_step_limit") or [0.0, math.inf]
-    numbers = [
-        math.inf if isinstance(limit, dict) and "__float__" in limit else limit for limit in limits
-    ]
-    if len(numbers) != 2 or not all(isinstance(one, int | float) for one in numbers):
-        keys.refuse("time_step_limit", f"must be two numbers, got {limits}")
-    return float(str(numbers[0])), float(str(numbers[1]))
+    read = [math.inf if isinstance(one, dict) and "__float__" in one else one for one in limits]
+    numbers = [float(one) for one in read if isinstance(one, int | float)]
+    if len(read) != 2 or len(numbers) != 2 or numbers[0] > numbers[1]:
+        keys.refuse("time_step_limit", f"must be two numbers, the lower first, got {limits}")
+    return numbers[0], numbers[1]
 
 
 def _state_layers(
