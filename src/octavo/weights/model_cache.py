@@ -63,7 +63,8 @@ def prune(cache: Path, names: Collection[str] = (), *, everything: bool = False)
         named = ", ".join(sorted(wanted[name] for name in unknown))
         there = ", ".join(entry.name for entry in entries) or "nothing"
         raise ModelFileError(f"the cache {cache} has no {named}; it has: {there}")
-    removed, busy = [], []
+    removed: list[CacheEntry] = []
+    busy: list[CacheEntry] = []
     for entry in entries:
         if entry.is_model and not everything and entry.name not in wanted:
             continue

@@ -87,8 +87,8 @@ def find_quantisation(folder: Path | None, config: Fields) -> Quantisation | Non
             found = section.section(key) if section is not None else None
             if found is not None:
                 return _known(found, found.text("quant_method", ""))
-    for file_name, method in _FILES.items() if folder is not None else ():
-        if (folder / file_name).is_file():
+    for file_name, method in _FILES.items():
+        if folder is not None and (folder / file_name).is_file():
             found = read_fields(folder / file_name)
             return _known(found, found.text("quant_method", method))
     return None
