@@ -78,7 +78,8 @@ _LATENT = {
     "moe_intermediate_size": 32,
     "first_k_dense_replace": 1,
 }
-_CLIPPED = {"num_experts": 4, "num_experts_per_tok": 2, "clip_qkv": 1.1}
+_SIZES_128 = dict.fromkeys(("hidden_size", "intermediate_size", "kv_lora_rank"), 128)
+_SIZES_128 |= dict.fromkeys(("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"), 32)
 # Sizes that differ from each other, and states that end inside a block.
 _MAMBA2 = {
     "mamba_n_heads": 8,
@@ -313,8 +314,7 @@ CASES: dict[str, TinyCase] = {
             "num_local_experts": 6,
         },
     ),
-    "mpt": TinyCase("mpt", dtype=torch.bfloat16),
-    "mpt_clip": TinyCase("mpt", {"attn_config": {"clip_qkv": 0.9}}),
+    "mpt": TinyCase("mpt", {"attn_config": {"clip_qkv": 0.9}}, torch.bfloat16),
     "mixtral": TinyCase("mixtral", {"num_local_experts": 5}, torch.bfloat16),
     "mixtral_window": TinyCase("mixtral", {"sliding_window": 9, "num_experts_per_tok": 3}),
     "qwen2_moe": TinyCase("qwen2_moe", _EXPERTS | {"shared_expert_intermediate_size": 40}),
@@ -334,7 +334,7 @@ CASES: dict[str, TinyCase] = {
         "qwen3_moe", _EXPERTS | {"head_dim": 32, "norm_topk_prob": True}, torch.bfloat16
     ),
     "olmoe": TinyCase("olmoe", {"num_experts": 8, "num_experts_per_tok": 3}, torch.float16),
-    "olmoe_clip": TinyCase("olmoe", _CLIPPED),
+    "olmoe_clip": TinyCase("olmoe", _EXPERTS | {"clip_qkv": 1.1}),
     "granitemoe": TinyCase(
         "granitemoe", {"embedding_multiplier": 3.0, "residual_multiplier": 0.3}, torch.bfloat16
     ),
@@ -368,19 +368,7 @@ CASES: dict[str, TinyCase] = {
     ),
     # Widths that blocks of 128 elements divide, and those of 256.
     "llama_128": TinyCase("llama", {"hidden_size": 128, "intermediate_size": 256}),
-    "deepseek_v2_128": TinyCase(
-        "deepseek_v2",
-        _LATENT
-        | {
-            "hidden_size": 128,
-            "intermediate_size": 128,
-            "q_lora_rank": None,
-            "kv_lora_rank": 128,
-            "qk_nope_head_dim": 32,
-            "qk_rope_head_dim": 32,
-            "v_head_dim": 32,
-        },
-    ),
+    "deepseek_v2_128": TinyCase("deepseek_v2", _LATENT | _SIZES_128 | {"q_lora_rank": None}),
     "llama_wide": TinyCase("llama", {"hidden_size": 256, "intermediate_size": 256}),
     "mixtral_wide": TinyCase("mixtral", {"hidden_size": 256, "intermediate_size": 256}),
     "gemma3_wide": TinyCase(
