@@ -24,6 +24,7 @@ MAX_STOP_STRINGS = 64
 MAX_STOP_LENGTH = 4096  # characters; that much text may be held back
 MAX_BAD_WORDS = 256
 MAX_STOP_TOKENS = 1024
+MAX_TOKEN_IDS = 2**19  # of a list, with what comes twice: no vocabulary is that large
 REPETITION_RANGE = (1e-6, 1e6)  # logits are divided or multiplied by it and must stay finite
 SEED_RANGE = (-(2**63), 2**64 - 1)  # signed or unsigned 64 bits
 LENGTH_PENALTY_RANGE = (-10.0, 10.0)  # an exponent of the answer's length, which must stay finite
@@ -415,6 +416,12 @@ def _strings(name: str, value: Any, most: int, longest: int | None = None) -> li
 def _token_ids(name: str, value: Any) -> list[int]:
     """A list of non-negative token ids, each once."""
     items = _items(name, value, "token ids")
+    if len(items) > MAX_TOKEN_IDS:
+        raise InvalidRequestError(
+            f"{name} may hold at most {MAX_TOKEN_IDS} token ids, got {len(items)}", param=name
+        )
+    if set(map(type, items)) == {int} and min(items) >= 0:  # without a step in Python for each
+        return list(dict.fromkeys(items))
     return list(dict.fromkeys(_whole(name, item, 0, None) for item in items))
 
 

@@ -306,9 +306,9 @@ class Intake:
     def _check_token_ids(self, params: SamplingParams) -> None:
         for name in ("stop_token_ids", "allowed_token_ids", "logit_bias"):
             ids: Iterable[int] = getattr(params, name) or ()
-            for token_id in ids:
-                if token_id >= self.limits.vocab_size:
-                    raise self._outside(name, token_id)
+            highest = max(ids, default=0)
+            if highest >= self.limits.vocab_size:
+                raise self._outside(name, highest)
 
     def _num_logprobs(self, name: str, wanted: int | None) -> int:
         """-1 for none, else how many of the best."""

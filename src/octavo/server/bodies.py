@@ -18,10 +18,11 @@ from octavo.server.errors import PayloadTooLargeError, UnsupportedMediaTypeError
 
 S = TypeVar("S")
 LARGE_BODY = 2**18  # bytes: from here on decoding takes milliseconds
-# Of numbers, texts, lists and objects in a body, as its signs tell. While they are made no other
-# thread runs, not even the loop's: so many take some tens of milliseconds.
+# Of a body, as its signs tell. While values are made no other thread runs, not even the loop's:
+# either limit stands for about twenty milliseconds.
 MAX_VALUES = 2**20
-_SIGNS = (b",", b"{", b"[")
+MAX_COSTLY_VALUES = 2**17  # texts, names among them, fractions, lists, objects
+_COSTLY_SIGNS = (b"{", b"[", b".", b"e", b"E")
 _PIECE = 2**16  # bytes
 LONGEST_NAME = 100  # characters of an unknown field that an error repeats
 _PLACE = re.compile(r"^(?P<what>.*?) - at `(?:key in )?\$\.?(?P<path>[^`]*)`$", re.DOTALL)
@@ -40,7 +41,7 @@ async def read_json(
 
     A large body is decoded in a thread. Raises PayloadTooLargeError beyond `max_bytes` (before
     anything is decoded), UnsupportedMediaTypeError, and InvalidRequestError with the path of the
-    offending field, or for more than `MAX_VALUES` values.
+    offending field, or for more than `MAX_VALUES` or `MAX_COSTLY_VALUES` values.
     """
     content_type = request.headers.get("content-type", "application/json").partition(";")[0]
     known = ["application/json", "text/json", ""]
@@ -49,7 +50,11 @@ async def read_json(
     if content_type.strip().lower() not in known:
         message = f"Content-Type must be application/json, got {content_type!r}"
         raise UnsupportedMediaTypeError(message, param=None)
-    body = await read_bytes(request, max_bytes)
+    return await decoded(await read_bytes(request, max_bytes), kind)
+
+
+async def decoded(body: bytes, kind: type[S]) -> S:
+    """A body as a struct, or as what else msgspec makes of JSON. See `read_json`."""
     if len(body) < LARGE_BODY:
         return _decoded(body, kind)
     return await asyncio.to_thread(_decoded_large, body, kind)
@@ -75,11 +80,7 @@ def json_response(content: object, headers: dict[str, str] | None = None) -> Res
 
 
 def _decoded_large(body: bytes, kind: type[S]) -> S:
-    """See `MAX_VALUES`."""
-    if sum(map(body.count, _SIGNS)) > MAX_VALUES and _num_signs(body) > MAX_VALUES:
-        raise InvalidRequestError(
-            f"the body has more than {MAX_VALUES} values; send fewer, in several requests"
-        )
+    _check_num_values(body)
     return _decoded(body, kind)
 
 
@@ -92,23 +93,34 @@ def _decoded(body: bytes, kind: type[S]) -> S:
         raise InvalidRequestError(f"the body is not valid JSON: {error}") from None
 
 
-def _num_signs(body: bytes) -> int:
-    """`_SIGNS` outside of texts, counted until they are too many.
+def _check_num_values(body: bytes) -> None:
+    """Refuse more values than may be made at once.
 
-    Piece by piece, because no other thread runs while one is looked at.
+    They are counted by their signs outside of texts, until they are too many, and piece by piece,
+    because no other thread runs while one is looked at.
     """
-    count, place, in_text = 0, 0, False
-    while place < len(body) and count <= MAX_VALUES:
+    num_values, num_costly, place, in_text = 0, 0, 0, False
+    while place < len(body):
         end = place + _PIECE
         while body[end - 1 : end] == b"\\":  # cut no escape
             end += 1
-        piece = body[place:end].replace(b"\\\\", b"").replace(b'\\"', b"")
+        piece = body[place:end]
+        if b"\\" in piece:
+            piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
         parts = piece.split(b'"')
         outside = b"".join(parts[in_text::2])
-        count += sum(map(outside.count, _SIGNS))
+        num_values += outside.count(b",")
+        num_costly += len(parts) // 2 + sum(map(outside.count, _COSTLY_SIGNS))
+        if num_values > MAX_VALUES:
+            raise _too_many(f"{MAX_VALUES} values")
+        if num_costly > MAX_COSTLY_VALUES:
+            raise _too_many(f"{MAX_COSTLY_VALUES} texts, fractions, lists and objects")
         in_text ^= len(parts) % 2 == 0
         place = end
-    return count
+
+
+def _too_many(limit: str) -> InvalidRequestError:
+    return InvalidRequestError(f"the body has more than {limit}; send fewer, in several requests")
 
 
 def _too_large(max_bytes: int) -> PayloadTooLargeError:

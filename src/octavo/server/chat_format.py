@@ -24,6 +24,7 @@ from octavo.sampling_params import StructuredOutputsParams
 from octavo.server.schemas.chat import ChatCompletionRequest
 from octavo.server.schemas.structured import field_of, form_of
 from octavo.server.schemas.tools import OfferedTools, ToolChoice, offered_tools, tool_choice_of
+from octavo.structured.limits import check_json_size
 from octavo.text.tokenizer import Tokenizer
 
 NO_PARSER = "none"  # the value of either flag that turns parsing off
@@ -295,6 +296,7 @@ def _parsed(schema: Any) -> Any:
 
 def _text(value: object) -> str:
     """JSON as a text, which travels without being copied level by level."""
+    check_json_size(value, "tools")
     try:
         return json.dumps(value)
     except RecursionError:
