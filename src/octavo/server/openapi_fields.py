@@ -17,10 +17,11 @@ _TEXT_OR_PARTS: Json = {
         {"type": "null"},
     ]
 }
+_ROLES = "system, developer, user, assistant, tool, or another that the model's template knows."
 MESSAGE: Json = {
     "type": "object",
     "properties": {
-        "role": {"enum": ["system", "developer", "user", "assistant", "tool"]},
+        "role": {"type": "string", "minLength": 1, "maxLength": 64, "description": _ROLES},
         "content": _TEXT_OR_PARTS,
     },
     "required": ["role"],
