@@ -64,7 +64,7 @@ def _forms() -> dict[str, tuple[str, bytes]]:
     deep_schema = '{"type": "array", "items": ' * _DEPTH + "{}" + "}" * _DEPTH
     deep_rule = "root ::= " + "(" * _DEPTH + '"a"' + ")" * _DEPTH
     schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"enum": options}}}
-    few = {"type": "object", "properties": dict.fromkeys(_names(9000), {"type": "integer"})}
+    few = {"type": "object", "properties": {name: {"type": "integer"} for name in _names(9000)}}
     return {
         "large schema": (_CHAT, _chat(structured_outputs={"json": {"enum": options}})),
         "large format": (_CHAT, _chat(response_format=schema)),
@@ -106,7 +106,7 @@ def _dialects() -> dict[str, tuple[str, bytes]]:
     names, text = _names(), _text()
     hello = [{"role": "user", "content": "Hi"}]
     blocks = [{"type": "text", "text": "Hi"}] * (_SIZE // 35)
-    schema = {"type": "object", "properties": dict.fromkeys(names, {})}
+    schema = {"type": "object", "properties": {name: {} for name in names}}
     message = {"model": "smollm2:135m", "max_tokens": 4}
     return {
         "invocations": ("/invocations", _body(prompt=text)),

@@ -1,4 +1,4 @@
-"""Generated requests, by the API's own description: what `scripts/fuzz-api` finds must be nothing."""
+"""Generated requests, by the API's own description: `scripts/fuzz-api` finds nothing wrong."""
 
 from __future__ import annotations
 
