@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from octavo.errors import InvalidRequestError
 from octavo.server.errors import PayloadTooLargeError, UnsupportedMediaTypeError
+from octavo.server.long_texts import LongTexts, Span
 
 S = TypeVar("S")
 LARGE_BODY = 2**18  # bytes: from here on decoding takes milliseconds
@@ -80,8 +81,12 @@ def json_response(content: object, headers: dict[str, str] | None = None) -> Res
 
 
 def _decoded_large(body: bytes, kind: type[S]) -> S:
-    _check_num_values(body)
-    return _decoded(body, kind)
+    spans = _checked_spans(body)
+    if not spans:
+        return _decoded(body, kind)
+    texts = LongTexts(body, spans)
+    made: S = texts.put_back(_decoded(texts.short_body, kind))
+    return made
 
 
 def _decoded(body: bytes, kind: type[S]) -> S:
@@ -93,20 +98,24 @@ def _decoded(body: bytes, kind: type[S]) -> S:
         raise InvalidRequestError(f"the body is not valid JSON: {error}") from None
 
 
-def _check_num_values(body: bytes) -> None:
-    """Refuse more values than may be made at once.
+def _checked_spans(body: bytes) -> list[Span]:
+    """Where long texts are: all that fill a piece, so none that is shorter than one.
 
-    They are counted by their signs outside of texts, until they are too many, and piece by piece,
-    because no other thread runs while one is looked at.
+    Refuses more values than may be made at once. They are counted by their signs outside of texts,
+    until they are too many, and piece by piece, because no other thread runs while one is looked
+    at. Raises InvalidRequestError.
     """
     num_values, num_costly, place, in_text = 0, 0, 0, False
+    spans: list[Span] = []
+    begin, is_long = 0, False  # of the text that goes on in the next piece
     while place < len(body):
         end = place + _PIECE
         while body[end - 1 : end] == b"\\":  # cut no escape
             end += 1
         piece = body[place:end]
+        end = place + len(piece)
         if b"\\" in piece:
-            piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+            piece = piece.replace(b"\\\\", b"xx").replace(b'\\"', b"xx")
         parts = piece.split(b'"')
         outside = b"".join(parts[in_text::2])
         num_values += outside.count(b",")
@@ -115,8 +124,14 @@ def _check_num_values(body: bytes) -> None:
             raise _too_many(f"{MAX_VALUES} values")
         if num_costly > MAX_COSTLY_VALUES:
             raise _too_many(f"{MAX_COSTLY_VALUES} texts, fractions, lists and objects")
+        if is_long and len(parts) > 1:
+            spans.append((begin, place + len(parts[0])))
+        is_long = in_text and len(parts) == 1
         in_text ^= len(parts) % 2 == 0
+        if in_text and len(parts) > 1:
+            begin = end - len(parts[-1])
         place = end
+    return spans
 
 
 def _too_many(limit: str) -> InvalidRequestError:
