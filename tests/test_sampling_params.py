@@ -40,6 +40,7 @@ VLLM_DEFAULTS = {
     "min_tokens": 0,
     "logprobs": None,
     "prompt_logprobs": None,
+    "logprob_token_ids": None,
     "detokenize": True,
     "skip_special_tokens": True,
     "spaces_between_special_tokens": True,

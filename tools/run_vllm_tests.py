@@ -1,4 +1,4 @@
-"""Runs vLLM's own HTTP tests against `octavo serve` and writes what passed and why others did not.
+"""Runs vLLM's own HTTP tests against `octavo-vllm serve` and writes what passed and why others did not.
 
     python -m tools.run_vllm_tests CHECKOUT [--files PART ...] [--out FILE]
 
@@ -6,24 +6,29 @@ CHECKOUT is a folder with the tests of vLLM (the commit that was used is in `COM
 copied into a temporary folder, run there unchanged, file by file, and never kept. Two files are
 ours in that copy: `tests/utils.py`, which starts servers, and `tests/conftest.py`. The model that a
 test names is served by one that is at hand (`tools/vllm_shim/models.py`).
+
+What is found takes the place of what the results file has of the same files, after each file, so
+that a long run may be cut and gone on with. `tools/vllm_tests_page.py` makes the page of it.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from benchmarks.record import RESULTS, write_results
+from benchmarks.record import RESULTS, commit, write_results
 from tests.support.data import data_folder, gemma3_path, minilm_folder, smollm2_path
 from tools.vllm_shim.models import (
     BASE_MODEL,
@@ -35,7 +40,9 @@ from tools.vllm_shim.models import (
 
 COMMIT = "7cfb97e33791a348cd5d7b622cca521d82d8399f"
 ROOT = Path(__file__).resolve().parent.parent
+OUT = RESULTS / "vllm-http-tests.json"
 FILE_TIMEOUT_S = 600
+LEAVE_S = 60  # to end the servers after that
 # What speaks HTTP to a server of a text or an embedding model; below tests/.
 _FILES = """
 openai/completion/test_completion
@@ -150,7 +157,9 @@ def _save_tokenizer(path: Path, folder: Path) -> None:
     AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name).save_pretrained(folder)
 
 
-def run_file(place: Path, name: str, variables: Mapping[str, str]) -> dict[str, Any]:
+def run_file(
+    place: Path, name: str, variables: Mapping[str, str], timeout_s: float
+) -> dict[str, Any]:
     """Run one file; count what came of its tests."""
     report, log = place / "report.xml", place / "run.log"
     report.unlink(missing_ok=True)
@@ -159,13 +168,14 @@ def run_file(place: Path, name: str, variables: Mapping[str, str]) -> dict[str, 
         command = [sys.executable, "-m", "pytest", f"tests/{name}", f"--junitxml={report}"]
         command += ["-k", UNITS[name]] if name in UNITS else []
         run = subprocess.Popen(
-            command, cwd=place, env=variables, stdout=output, stderr=subprocess.STDOUT
+            command,
+            cwd=place,
+            env=variables,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
-        try:
-            run.wait(FILE_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            run.kill()
-            run.wait()
+        is_cut = not _wait(run, timeout_s)
     cases = list(cases_of(report)) if report.exists() else []
     if not cases:
         tail = log.read_text(errors="replace")[-400:]
@@ -177,8 +187,26 @@ def run_file(place: Path, name: str, variables: Mapping[str, str]) -> dict[str, 
         "failed": counts["failed"],
         "skipped": counts["skipped"],
         "seconds": round(time.monotonic() - start, 1),
+        "is_cut": is_cut,  # by the time limit: tests are missing
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": commit(),
         "not_passed": [case for case in cases if case["outcome"] != "passed"],
     }
+
+
+def _wait(run: subprocess.Popen[bytes], timeout_s: float) -> bool:
+    """Let a run end by itself, or end it and all its servers; whether it did by itself."""
+    try:
+        run.wait(timeout_s)
+        return True
+    except subprocess.TimeoutExpired:
+        run.send_signal(signal.SIGINT)
+    try:
+        run.wait(LEAVE_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+    return False
 
 
 def cases_of(report: Path) -> Iterator[dict[str, str]]:
@@ -199,29 +227,33 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("checkout", type=Path, help="folder that holds vLLM's tests/")
     parser.add_argument("--files", nargs="+", help="parts of file names; default: all")
-    default = RESULTS / f"{time.strftime('%Y-%m-%d')}-vllm-http-tests.json"
-    parser.add_argument("--out", type=Path, default=default)
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--timeout", type=float, default=FILE_TIMEOUT_S, help="seconds of a file")
     parser.add_argument("--logs", type=Path, help="folder to keep the output of each file in")
     arguments = parser.parse_args()
     wanted = [
         name for name in FILES if not arguments.files or any(p in name for p in arguments.files)
     ]
-    found = []
+    known = json.loads(arguments.out.read_text())["files"] if arguments.out.exists() else []
+    found = {file["file"]: file for file in known}
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         make_place(arguments.checkout, place)
         variables = environment(place)
         for name in wanted:
-            result = run_file(place, name, variables)
+            result = run_file(place, name, variables, arguments.timeout)
             print("{file}: {passed} passed, {failed} failed, {skipped} skipped".format(**result))
-            found.append(result)
+            found[result["file"]] = result
+            _write(arguments.out, [found[f"tests/{one}"] for one in FILES if f"tests/{one}" in found])
             if arguments.logs:
                 arguments.logs.mkdir(parents=True, exist_ok=True)
                 shutil.copy(place / "run.log", arguments.logs / (name.replace("/", "-") + ".log"))
-    totals = {key: sum(file[key] for file in found) for key in ("passed", "failed", "skipped")}
-    print(totals)
-    write_results(arguments.out, {"vllm": COMMIT, "totals": totals, "files": found})
     return 0
+
+
+def _write(path: Path, files: Sequence[Mapping[str, Any]]) -> None:
+    totals = {key: sum(file[key] for file in files) for key in ("passed", "failed", "skipped")}
+    write_results(path, {"vllm": COMMIT, "totals": totals, "files": files})
 
 
 if __name__ == "__main__":

@@ -420,6 +420,19 @@ void test_logprobs() {
     const long rank = place - order.begin() + 1;
     check(result.rank == rank, "case %d: rank %d instead of %ld", i, result.rank, rank);
   }
+  SamplingSpec asked = random_spec(0.0f);
+  asked.num_logprobs = 5;
+  asked.logprob_token_ids = {3, 0};
+  asked.allowed_token_ids = {2};  // an edit, which must not show
+  TokenLogprobs found;
+  const Logits four{1, 2, 0, 1.5f};
+  sample(asked, four, {}, 0, &found);
+  check(found.token_ids == Tokens{2, 3, 0} && found.rank == 4, "the ids that were asked%s", "");
+  const std::vector<double> shares = softmax(four, 1.0);
+  for (size_t j = 0; j < found.token_ids.size(); ++j) {
+    const double expected = std::log(shares[static_cast<size_t>(found.token_ids[j])]);
+    check(std::abs(found.logprobs[j] - expected) < 3e-6, "asked id %zu", j);
+  }
   const TokenLogprobs ties = top_logprobs(kernels(), Logits{1, 2, 2, 0}.data(), 4, 2, 2);
   check(ties.rank == 1 && ties.token_ids == Tokens{2, 1, 2}, "ties%s", "");
 }

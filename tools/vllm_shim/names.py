@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
-import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from vllm_shim.models import tokenizer_folder
 
 # module -> name -> where it is here; names of the public API are in octavo.compat.vllm
 KNOWN: Mapping[str, Mapping[str, str]] = {
+    "vllm.envs": {"VLLM_USE_RUST_FRONTEND": "vllm_shim.names:NO"},
     "vllm.version": {"__version__": "vllm_shim.names:VERSION"},
     "vllm.tokenizers": {"get_tokenizer": "vllm_shim.names:get_tokenizer"},
     "vllm.transformers_utils.repo_utils": {"hf_api": "vllm_shim.names:Hub"},
@@ -59,6 +59,9 @@ class Inside(type):
     def __call__(cls, *arguments: Any, **keywords: Any) -> NoReturn:
         _skip(cls.__doc__ or "")
 
+    def __add__(cls, other: object) -> NoReturn:
+        _skip(cls.__doc__ or "")
+
     def __getattr__(cls, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)
@@ -79,8 +82,6 @@ class Names(ModuleType):
         if name in known:
             module, _, attribute = known[name].partition(":")
             return getattr(importlib.import_module(module), attribute or name)
-        if self.__name__ == "vllm.envs":
-            return os.environ.get(name)
         if name == "version" and self.__name__ == "vllm":
             return importlib.import_module("vllm.version")
         # An exception, so that it may stand in pytest.raises.
@@ -134,6 +135,7 @@ class Platform:
         raise AttributeError(name)
 
 
+NO = False
 PLATFORM = Platform()
 VERSION = version()
 

@@ -1,4 +1,4 @@
-"""A server as vLLM's tests start it: `RemoteOpenAIServer(model, args)`, here `octavo serve`."""
+"""A server as vLLM's tests start it: `RemoteOpenAIServer(model, args)`, here `octavo-vllm serve`."""
 
 from __future__ import annotations
 
@@ -51,16 +51,17 @@ class RemoteOpenAIServer:
             arguments += ["--seed", str(seed)]
         if "--served-model-name" not in arguments:
             arguments += ["--served-model-name", model]
-        self.host = _value_of(arguments, "--host") or "127.0.0.1"
+        if _value_of(arguments, "--host") is None:
+            arguments += ["--host", "127.0.0.1"]  # `vllm serve` listens on every interface
+        self.host = _value_of(arguments, "--host") or ""
         self.port = _value_of(arguments, "--port") or "8000"
         try:
             path = local_model(model)
         except NoModelError as error:
             pytest.skip(str(error), allow_module_level=True)
         self.proc = subprocess.Popen(
-            [sys.executable, "-m", "octavo", "serve", path, *arguments],
+            [sys.executable, "-m", "vllm_shim.serve", path, *arguments],
             env={**os.environ, **(env_dict or {})},
-            start_new_session=True,
         )
         self._wait_ready()
 

@@ -55,7 +55,10 @@ class Answer(ABC):
         self._options = body.stream_options or StreamOptions()
         config = generation.state.config
         self._shows_usage = bool(self._options.include_usage) or config.enable_force_include_usage
-        self._is_continuous = self._shows_usage and bool(self._options.continuous_usage_stats)
+        is_continuous = bool(self._options.continuous_usage_stats)
+        self._is_continuous = config.enable_force_include_usage or (
+            self._shows_usage and is_continuous
+        )
         self._shows_metrics = config.enable_per_request_metrics
         self._names_by_id = (
             config.return_tokens_as_token_ids or body.return_tokens_as_token_ids is True

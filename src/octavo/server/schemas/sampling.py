@@ -6,8 +6,9 @@ theirs that we know and do not serve yet is refused by name, never ignored.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -19,11 +20,13 @@ from octavo.sampling_params import (
     RequestOutputKind,
     SamplingParams,
     StructuredOutputsParams,
+    shown_some,
 )
 from octavo.server.field_names import errors_name
 from octavo.server.schemas.structured import REMOVED
 
 MAX_BIASES = 4096
+_WHOLE_NUMBER = re.compile(r"-?[0-9]+")
 
 
 class StreamOptions(msgspec.Struct, kw_only=True):
@@ -42,7 +45,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
-    seed: int | None = None
+    seed: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
@@ -58,6 +61,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     skip_special_tokens: bool | None = None
     spaces_between_special_tokens: bool | None = None
     prompt_logprobs: int | None = None
+    logprob_token_ids: list[int] | None = None  # these tokens in place of the best ones
     truncate_prompt_tokens: int | None = None
     truncation_side: str | None = None
     add_special_tokens: bool | None = None
@@ -85,7 +89,6 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     guided_grammar: Any = None
     # Known, and refused until they are served.
     best_of: int | None = None
-    logprob_token_ids: Any = None
     repetition_detection: Any = None
     kv_transfer_params: Any = None
     prompt_embeds: Any = None
@@ -111,9 +114,9 @@ SAMPLING_NAMES = (
     "skip_special_tokens",
     "spaces_between_special_tokens",
     "prompt_logprobs",
+    "logprob_token_ids",
 )
 NOT_SERVED = (
-    "logprob_token_ids",
     "repetition_detection",
     "kv_transfer_params",
     "prompt_embeds",
@@ -191,7 +194,7 @@ def sampling_params(
         **given,
         logit_bias=_bias(fields.logit_bias),
         max_tokens=max_tokens,
-        logprobs=logprobs,
+        logprobs=None if fields.logprob_token_ids else logprobs,
         structured_outputs=form,
         extra_args=fields.vllm_xargs,
         output_kind=kind,
@@ -210,10 +213,8 @@ def _bias(given: dict[str, float] | None) -> dict[int, float] | None:
     if len(given) > MAX_BIASES:
         message = f"logit_bias may hold at most {MAX_BIASES} entries, got {len(given)}"
         raise InvalidRequestError(message, param="logit_bias")
-    bias = {}
-    for key, value in given.items():
-        if len(key) > 20 or not (key.isascii() and key.lstrip("-").isdigit()):
-            message = f"logit_bias must have token ids as keys, got {key[:40]!r}"
-            raise InvalidRequestError(message, param="logit_bias")
-        bias[int(key)] = value
-    return bias
+    wrong = [key for key in given if len(key) > 20 or not _WHOLE_NUMBER.fullmatch(key)]
+    if wrong:
+        message = f"logit_bias must have token ids as keys, got {shown_some(wrong)}"
+        raise InvalidRequestError(message, param="logit_bias")
+    return {int(key): value for key, value in given.items()}
