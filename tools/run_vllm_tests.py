@@ -118,7 +118,7 @@ SETTINGS = """
 addopts = --import-mode=prepend -p no:cacheprovider -p vllm_shim.plugin
 asyncio_mode = strict
 asyncio_default_fixture_loop_scope = function
-timeout = 90
+timeout = 150
 """
 
 

@@ -17,7 +17,7 @@ EMBEDDING_MODEL = "OCTAVO_SHIM_EMBEDDING_MODEL"
 TOKENIZER_FOLDER = "OCTAVO_SHIM_TOKENIZER_FOLDER"
 _EMBEDDERS = re.compile(r"e5|bge-base|MiniLM|arctic-embed|gte-", re.IGNORECASE)
 _BASE = re.compile(r"opt-125m|gpt2$", re.IGNORECASE)  # models that continue any text
-_ABSENT = re.compile(r"reranker|colbert|apeach|whisper|VLM|-VL", re.IGNORECASE)
+_ABSENT = re.compile(r"reranker|colbert|apeach|whisper|-VL", re.IGNORECASE)
 
 
 class NoModelError(Exception):
