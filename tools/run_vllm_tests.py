@@ -113,6 +113,15 @@ UNITS = {
     "entrypoints/openai/completion/test_prompt_validation.py": "not prompt_embeds",
     "entrypoints/openai/test_run_batch.py": "not url and not fetch",
 }
+# Modules that tests start as processes -> the command of `vllm` that does the same.
+COMMANDS = {
+    "vllm.entrypoints.launchers.api_server.entry": "serve",
+    "vllm.entrypoints.openai.run_batch": "run-batch",
+}
+_START = """import sys
+from vllm_shim.command import run
+sys.exit(run(["{}", *sys.argv[1:]]))
+"""
 SETTINGS = """
 [pytest]
 addopts = --import-mode=prepend -p no:cacheprovider -p vllm_shim.plugin
@@ -126,8 +135,16 @@ def make_place(checkout: Path, place: Path) -> None:
     """Copy the tests and put our two files in their place."""
     shutil.copytree(checkout / "tests", place / "tests")
     (place / "tests" / "utils.py").write_text("from vllm_shim.remote_server import *\n")
-    (place / "tests" / "conftest.py").write_text("")
+    (place / "tests" / "conftest.py").write_text("class LocalAssetServer: ...\n")
     (place / "pytest.ini").write_text(SETTINGS)
+    for module, word in COMMANDS.items():  # for `python -m`; inside the tests the plugin has `vllm`
+        path = place.joinpath(*module.split(".")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_START.format(word))
+    command = place / "bin" / "vllm"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m vllm_shim.command "$@"\n')
+    command.chmod(0o755)
 
 
 def environment(place: Path) -> dict[str, str]:
@@ -139,6 +156,7 @@ def environment(place: Path) -> dict[str, str]:
     paths = (str(place), str(ROOT / "src"), str(ROOT / "tools"))
     return os.environ | {
         "PYTHONPATH": os.pathsep.join(paths),
+        "PATH": os.pathsep.join((str(place / "bin"), os.environ["PATH"])),
         "HF_HUB_OFFLINE": "1",
         TEXT_MODEL: str(smollm2_path()),
         BASE_MODEL: str(gemma3_path()),

@@ -71,11 +71,17 @@ async def test_an_effort_goes_into_the_template_or_is_refused_by_name() -> None:
     async with scripted_server(says({"Onehigh": "Yes."}), chat_template=EFFORT) as client:
         assert await both(client, reasoning_effort="high") == [("", "Yes.")] * 2
         unknown = await client.post(PATH, asks(reasoning_effort="huge"))
-    async with scripted_server(chat_template=PLAIN) as client:
+    async with scripted_server(chat_template=THINKS) as client:
         unused = await client.post(PATH, asks(reasoning_effort="high"))
 
     for reply in (unknown, unused):
         assert (reply.status, reply.error["param"]) == (400, "reasoning_effort")
+
+
+async def test_a_model_without_thoughts_takes_any_effort() -> None:
+    """Clients send one to whatever model they speak to."""
+    async with scripted_server(says({"One": "Yes."}), chat_template=PLAIN) as client:
+        assert await both(client, reasoning_effort="high") == [("", "Yes.")] * 2
 
 
 def thinking(text: str) -> list[int]:

@@ -114,7 +114,6 @@ for _ in range(400):
         ({"text": {"format": {"type": "json_schema", "schema": DEEP}}}, "text.format"),
         ({"text": {"verbosity": "low"}}, "text.verbosity"),
         ({"text": {"x": 1}}, "text.x"),
-        ({"reasoning": {"effort": "low"}}, "reasoning.effort"),
         ({"reasoning": {"effort": ["low"]}}, "reasoning.effort"),
         ({"reasoning": {"summary": "concise"}}, "reasoning.summary"),
         ({"reasoning": {"summary": []}}, "reasoning.summary"),

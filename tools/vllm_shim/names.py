@@ -14,7 +14,7 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -25,7 +25,10 @@ from vllm_shim.models import tokenizer_folder
 # module -> name -> where it is here; names of the public API are in octavo.compat.vllm
 KNOWN: Mapping[str, Mapping[str, str]] = {
     "vllm.envs": {"VLLM_USE_RUST_FRONTEND": "vllm_shim.names:NO"},
-    "vllm.version": {"__version__": "vllm_shim.names:VERSION"},
+    "vllm.version": {
+        "__version__": "vllm_shim.names:VERSION",
+        "_prev_minor_version": "vllm_shim.names:version_before",
+    },
     "vllm.tokenizers": {"get_tokenizer": "vllm_shim.names:get_tokenizer"},
     "vllm.transformers_utils.repo_utils": {"hf_api": "vllm_shim.names:Hub"},
     "vllm.platforms": {"current_platform": "vllm_shim.names:PLATFORM"},
@@ -54,22 +57,34 @@ KNOWN: Mapping[str, Mapping[str, str]] = {
 
 
 class Inside(type):
-    """The kind of the names that stand for vLLM's inside: whoever uses one is skipped."""
+    """The kind of the names that stand for vLLM's inside: a test that uses one is skipped.
 
-    def __call__(cls, *arguments: Any, **keywords: Any) -> NoReturn:
-        _skip(cls.__doc__ or "")
+    What a file makes of one when it is imported is an inside as well.
+    """
 
-    def __add__(cls, other: object) -> NoReturn:
-        _skip(cls.__doc__ or "")
+    tests_run = False  # the files are imported, `plugin.py` says
 
-    def __getattr__(cls, name: str) -> NoReturn:
+    def __call__(cls, *arguments: Any, **keywords: Any) -> Any:
+        return _used(f"{cls.__doc__}()")
+
+    def __add__(cls, other: object) -> Any:
+        return _used(cls.__doc__ or "")
+
+    def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        _skip(f"{cls.__doc__}.{name}")
+        return _used(f"{cls.__doc__}.{name}")
 
 
-def _skip(name: str) -> NoReturn:
-    pytest.skip(f"needs {name}, an inside of vLLM", allow_module_level=True)
+def _used(name: str) -> Any:
+    if Inside.tests_run:
+        pytest.skip(f"needs {name}, an inside of vLLM")
+    return _inside(name)
+
+
+def _inside(name: str) -> Inside:
+    # An exception, so that it may stand in pytest.raises.
+    return Inside(name.rpartition(".")[2], (Exception,), {"__doc__": name})
 
 
 class Names(ModuleType):
@@ -82,10 +97,10 @@ class Names(ModuleType):
         if name in known:
             module, _, attribute = known[name].partition(":")
             return getattr(importlib.import_module(module), attribute or name)
-        if name == "version" and self.__name__ == "vllm":
-            return importlib.import_module("vllm.version")
-        # An exception, so that it may stand in pytest.raises.
-        return Inside(name, (Exception,), {"__doc__": f"{self.__name__}.{name}"})
+        below = f"{self.__name__}.{name}"
+        if any(f"{module}.".startswith(f"{below}.") for module in (*KNOWN, *MODULES)):
+            return importlib.import_module(below)
+        return _inside(below)
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -138,6 +153,12 @@ class Platform:
 NO = False
 PLATFORM = Platform()
 VERSION = version()
+
+
+def version_before() -> str:
+    """The minor version before ours, as `--show-hidden-metrics-for-version` takes it."""
+    major, minor = VERSION.split(".")[:2]
+    return f"{major}.{int(minor) - 1}"
 
 
 def get_open_port() -> int:

@@ -17,6 +17,7 @@ _TOKENIZERS = "transformers.models.auto.tokenization_auto"
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Let transformers find tokenizers by the names of the tests' models, where it was imported."""
+    names.Inside.tests_run = True
     if _TOKENIZERS not in sys.modules:
         return
     kind = sys.modules[_TOKENIZERS].AutoTokenizer

@@ -22,7 +22,13 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 KEY = "token-abc123"
 LONGEST_CONTEXT = 8192  # of the model that stands in
-_OF_ADAPTERS = ("--lora-modules", "--max-lora-rank", "--max-cpu-loras", "--max-loras")
+_OF_ADAPTERS = (
+    "--enable-lora",
+    "--lora-modules",
+    "--max-lora-rank",
+    "--max-cpu-loras",
+    "--max-loras",
+)
 ROCM_EXTRA_ARGS: list[str] = []
 multi_gpu_only = pytest.mark.skip(reason="several GPUs are not used")
 requires_fp8 = pytest.mark.skip(reason="needs a GPU with fp8")
@@ -60,7 +66,7 @@ class RemoteOpenAIServer:
         except NoModelError as error:
             pytest.skip(str(error), allow_module_level=True)
         self.proc = subprocess.Popen(
-            [sys.executable, "-m", "vllm_shim.serve", path, *arguments],
+            [sys.executable, "-m", "vllm_shim.command", "serve", path, *arguments],
             env={**os.environ, **(env_dict or {})},
         )
         self._wait_ready()
@@ -81,6 +87,9 @@ class RemoteOpenAIServer:
     def url_for(self, *parts: str) -> str:
         """The URL of a path."""
         return self.url_root + "/" + "/".join(parts)
+
+    def _get_process_termination_timeout(self) -> float:
+        return STOP_TIMEOUT_S
 
     def get_client(self, **options: Any) -> openai.OpenAI:
         """OpenAI's client."""
@@ -139,13 +148,13 @@ class RemoteOpenAIServer:
 def _served_here(arguments: Sequence[str]) -> list[str]:
     """The flags without those of adapters, and with no longer context than the stand-in has."""
     kept: list[str] = []
-    words = iter(arguments)
+    words, is_of_adapters = iter(arguments), False
     for word in words:
-        if word == "--enable-lora":
+        if word.startswith("--"):
+            is_of_adapters = word in _OF_ADAPTERS
+        if is_of_adapters:
             continue
-        if word in _OF_ADAPTERS:
-            next(words)
-        elif word == "--max-model-len":
+        if word == "--max-model-len":
             kept += [word, str(min(int(next(words)), LONGEST_CONTEXT))]
         else:
             kept.append(word)

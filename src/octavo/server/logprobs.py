@@ -77,11 +77,11 @@ class CompletionLogprobs:
         }
 
     def _best(self, entry: TokenLogprobs) -> dict[str, float]:
-        """The best tokens, the actual one always among them; equal texts keep the better one."""
+        """The actual token and the best ones; equal texts keep the first, which is the better."""
         count = len(entry.token_ids) if self._num_best == -1 else self._num_best + 1
         best: dict[str, float] = {}
         pairs = list(zip(entry.token_ids, entry.logprobs, strict=True))
-        for token_id, value in (*pairs[1:count], pairs[0]):
+        for token_id, value in pairs[:count]:
             best.setdefault(self._name(token_id), finite(value))
         return best
 
