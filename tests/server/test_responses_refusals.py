@@ -70,7 +70,7 @@ for _ in range(400):
         ({"metadata": {str(n): "" for n in range(17)}}, "metadata"),
         ({"metadata": {"a": "b" * 513}}, "metadata.a"),
         ({"truncation": "middle"}, "truncation"),
-        ({"store": 1}, "store"),
+        ({"store": "maybe"}, "store"),
         ({"stream": "yes"}, "stream"),
         ({"background": True, "store": False}, "background"),
         ({"stream_options": {"include_obfuscation": True}, "stream": True}, "stream_options"),

@@ -36,6 +36,11 @@ def local_model(name: str) -> str:
     return os.environ[EMBEDDING_MODEL if _EMBEDDERS.search(name) else TEXT_MODEL]
 
 
+def has_long_context(name: str) -> bool:
+    """Whether answers of the model behind this name may go on for minutes."""
+    return not (_EMBEDDERS.search(name) or _ABSENT.search(name))
+
+
 def tokenizer_folder(name: str) -> str:
     """A folder that transformers can load, with the tokenizer of the model behind this name."""
     path = Path(local_model(name))

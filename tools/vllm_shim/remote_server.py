@@ -15,13 +15,13 @@ import openai
 import pytest
 import requests
 
-from vllm_shim.models import NoModelError, local_model
+from vllm_shim.models import NoModelError, has_long_context, local_model
 from vllm_shim.names import get_open_port
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 KEY = "token-abc123"
-LONGEST_CONTEXT = 8192  # of the model that stands in
+LONGEST_CONTEXT = 2048  # small models talk on until it ends them
 _OF_ADAPTERS = (
     "--enable-lora",
     "--lora-modules",
@@ -53,6 +53,8 @@ class RemoteOpenAIServer:
         self.uds = _value_of(arguments, "--uds")
         if auto_port and self.uds is None:
             arguments += ["--port", str(get_open_port())]
+        if "--max-model-len" not in arguments and has_long_context(model):
+            arguments += ["--max-model-len", str(LONGEST_CONTEXT)]
         if seed is not None:
             arguments += ["--seed", str(seed)]
         if "--served-model-name" not in arguments:
@@ -146,7 +148,7 @@ class RemoteOpenAIServer:
 
 
 def _served_here(arguments: Sequence[str]) -> list[str]:
-    """The flags without those of adapters, and with no longer context than the stand-in has."""
+    """The flags without those of adapters, and with no longer context than answers have time for."""
     kept: list[str] = []
     words, is_of_adapters = iter(arguments), False
     for word in words:
