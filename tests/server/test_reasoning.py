@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from octavo.config.server import ServerConfig
+from octavo.errors import ConfigError
 from octavo.text.tokenizer import Tokenizer
 from tests.server.test_tools import joined
 from tests.support.asgi import Client, scripted_server
@@ -55,6 +56,51 @@ async def test_a_parser_can_be_named_or_turned_off() -> None:
         config = ServerConfig(reasoning_parser=name)
         async with scripted_server(script, config, chat_template=THINKS) as client:
             assert await both(client) == [parts] * 2
+
+
+async def test_tags_of_thoughts_can_be_named() -> None:
+    """--reasoning-config, for a model of no known style."""
+    tags = '{"reasoning_start_str": "<mull>", "reasoning_end_str": "</mull>"}'
+    config = ServerConfig(reasoning_config=tags)
+    script = says({"One": "<mull>Hm.</mull>Yes."})
+    async with scripted_server(script, config, chat_template=PLAIN) as client:
+        assert await both(client) == [("Hm.", "Yes.")] * 2
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        '{"reasoning_start_str": "<think>", "reasoning_end_str": "</think>"}',
+        '{"reasoning_parser": "qwen3"}',
+        "{}",
+    ],
+)
+async def test_tags_may_say_what_is_known(config: str) -> None:
+    settings = ServerConfig(reasoning_config=config)
+    async with scripted_server(says({"One": ANSWER}), settings, chat_template=THINKS) as client:
+        assert await both(client) == [("Hm, hm.", "Yes.")] * 2
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        '{"reasoning_start_str": "<mull>"}',
+        '{"reasoning_end_str": "That is all.</think>"}',
+        '{"reasoning_parser": "absent"}',
+    ],
+)
+async def test_tags_that_the_style_has_not_end_the_start(config: str) -> None:
+    with pytest.raises(ConfigError, match="--reasoning-"):
+        async with scripted_server(
+            config=ServerConfig(reasoning_config=config), chat_template=THINKS
+        ):
+            pass
+
+
+@pytest.mark.parametrize("config", ['{"budget": 1}', "[]", "{"])
+def test_a_config_of_tags_is_checked(config: str) -> None:
+    with pytest.raises(ConfigError, match="--reasoning-config"):
+        ServerConfig(reasoning_config=config)
 
 
 async def test_a_prompt_that_opens_the_thoughts_is_noticed() -> None:
