@@ -36,9 +36,12 @@ def local_model(name: str) -> str:
     return os.environ[EMBEDDING_MODEL if _EMBEDDERS.search(name) else TEXT_MODEL]
 
 
-def has_long_context(name: str) -> bool:
-    """Whether answers of the model behind this name may go on for minutes."""
-    return not (_EMBEDDERS.search(name) or _ABSENT.search(name))
+def longest_context(name: str) -> int:
+    """Tokens that the model behind this name is served with at most.
+
+    Models of texts have more, but small ones talk on until it ends them.
+    """
+    return 256 if _EMBEDDERS.search(name) else 2048
 
 
 def tokenizer_folder(name: str) -> str:

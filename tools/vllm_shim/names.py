@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from octavo.compat.vllm.names import MODULES
+from octavo.compat.vllm.names import API_VERSION, MODULES
 from octavo.version import version
 from vllm_shim.models import tokenizer_folder
 
@@ -156,8 +156,8 @@ VERSION = version()
 
 
 def version_before() -> str:
-    """The minor version before ours, as `--show-hidden-metrics-for-version` takes it."""
-    major, minor = VERSION.split(".")[:2]
+    """The minor version before that whose names are here, for `--show-hidden-metrics-for-version`."""
+    major, minor = API_VERSION.split(".")[:2]
     return f"{major}.{int(minor) - 1}"
 
 

@@ -15,13 +15,12 @@ import openai
 import pytest
 import requests
 
-from vllm_shim.models import NoModelError, has_long_context, local_model
+from vllm_shim.models import NoModelError, local_model, longest_context
 from vllm_shim.names import get_open_port
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 KEY = "token-abc123"
-LONGEST_CONTEXT = 2048  # small models talk on until it ends them
 _OF_ADAPTERS = (
     "--enable-lora",
     "--lora-modules",
@@ -49,12 +48,12 @@ class RemoteOpenAIServer:
         auto_port: bool = True,
         **ignored: Any,
     ) -> None:
-        arguments = _served_here(vllm_serve_args)
+        arguments = _served_here(vllm_serve_args, longest_context(model))
         self.uds = _value_of(arguments, "--uds")
         if auto_port and self.uds is None:
             arguments += ["--port", str(get_open_port())]
-        if "--max-model-len" not in arguments and has_long_context(model):
-            arguments += ["--max-model-len", str(LONGEST_CONTEXT)]
+        if "--max-model-len" not in arguments:
+            arguments += ["--max-model-len", str(longest_context(model))]
         if seed is not None:
             arguments += ["--seed", str(seed)]
         if "--served-model-name" not in arguments:
@@ -147,7 +146,7 @@ class RemoteOpenAIServer:
             self.proc.wait()
 
 
-def _served_here(arguments: Sequence[str]) -> list[str]:
+def _served_here(arguments: Sequence[str], longest: int) -> list[str]:
     """The flags without those of adapters, and with no longer context than answers have time for."""
     kept: list[str] = []
     words, is_of_adapters = iter(arguments), False
@@ -157,7 +156,7 @@ def _served_here(arguments: Sequence[str]) -> list[str]:
         if is_of_adapters:
             continue
         if word == "--max-model-len":
-            kept += [word, str(min(int(next(words)), LONGEST_CONTEXT))]
+            kept += [word, str(min(int(next(words)), longest))]
         else:
             kept.append(word)
     return kept
