@@ -232,9 +232,15 @@ def cases_of(report: Path) -> Iterator[dict[str, str]]:
     for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314 - pytest wrote it
         found = next((child for child in case if child.tag in _OUTCOMES), None)
         outcome = "passed" if found is None else _OUTCOMES[found.tag]
-        lines = [] if found is None else (found.get("message") or "").splitlines()
-        why = lines[0][:300] if lines else ""
+        why = "" if found is None else _reason(found)
         yield {"test": case.get("name") or "", "outcome": outcome, "why": why}
+
+
+def _reason(found: ElementTree.Element) -> str:
+    """The first line of a message; of a file that could not be imported the error itself."""
+    lines = (found.get("message") or "").splitlines() or [""]
+    errors = [line[1:].strip() for line in (found.text or "").splitlines() if line[:2] == "E "]
+    return (errors[-1] if errors and lines[0] == "collection failure" else lines[0])[:300]
 
 
 _OUTCOMES = {"failure": "failed", "error": "failed", "skipped": "skipped"}

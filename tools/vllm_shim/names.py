@@ -33,6 +33,7 @@ KNOWN: Mapping[str, Mapping[str, str]] = {
     "vllm.transformers_utils.repo_utils": {"hf_api": "vllm_shim.names:Hub"},
     "vllm.platforms": {"current_platform": "vllm_shim.names:PLATFORM"},
     "vllm.utils.network_utils": {"get_open_port": "vllm_shim.names:get_open_port"},
+    "vllm.assets.audio": {"AudioAsset": "vllm_shim.names:AudioAsset"},
     "vllm.config": {"ModelConfig": "vllm_shim.names:ModelConfig"},
     "vllm.config.utils": {"getattr_iter": "vllm_shim.names:getattr_iter"},
     "vllm.utils.serial_utils": {
@@ -130,6 +131,13 @@ class Hub:
 
     def snapshot_download(self, repo_id: str, **ignored: Any) -> str:
         return repo_id
+
+
+class AudioAsset:
+    """Sound, which is not served; bodies of requests have its address."""
+
+    def __init__(self, name: str) -> None:
+        self.url = f"http://127.0.0.1:9/{name}"
 
 
 class Platform:
