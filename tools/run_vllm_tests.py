@@ -1,4 +1,4 @@
-"""Runs vLLM's own HTTP tests against `octavo-vllm serve` and writes what passed and why others did not.
+"""Runs vLLM's own HTTP tests against `octavo-vllm serve` and writes what failed, and why.
 
     python -m tools.run_vllm_tests CHECKOUT [--files PART ...] [--out FILE]
 
@@ -119,6 +119,8 @@ COMMANDS = {
     "vllm.entrypoints.openai.run_batch": "run-batch",
 }
 _START = """import sys
+for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
+    del sys.modules[name]  # this folder; the command has its own
 from vllm_shim.command import run
 sys.exit(run(["{}", *sys.argv[1:]]))
 """
@@ -268,7 +270,9 @@ def main() -> int:
             result = run_file(place, name, variables, arguments.timeout)
             print("{file}: {passed} passed, {failed} failed, {skipped} skipped".format(**result))
             found[result["file"]] = result
-            _write(arguments.out, [found[f"tests/{one}"] for one in FILES if f"tests/{one}" in found])
+            _write(
+                arguments.out, [found[f"tests/{one}"] for one in FILES if f"tests/{one}" in found]
+            )
             if arguments.logs:
                 arguments.logs.mkdir(parents=True, exist_ok=True)
                 shutil.copy(place / "run.log", arguments.logs / (name.replace("/", "-") + ".log"))

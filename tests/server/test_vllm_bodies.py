@@ -188,9 +188,7 @@ async def test_a_proxy_may_leave_its_prefix_or_cut_it_off() -> None:
     key = {"authorization": "Bearer key"}
     async with scripted_server(config=config) as client:
         statuses = {
-            path: [
-                (await client.get(path, headers=headers)).status for headers in ({}, key)
-            ]
+            path: [(await client.get(path, headers=headers)).status for headers in ({}, key)]
             for path in ("/v1/models", "/llm/v1/models", "/llmv1/models", "/llm/llm/v1/models")
         }
 

@@ -1,4 +1,4 @@
-"""The `vllm` command of the tests: that of `octavo-vllm`, with local models for those that they name."""
+"""The `vllm` command of the tests: `octavo-vllm`, with local models for those that they name."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ VERSION = version()
 
 
 def version_before() -> str:
-    """The minor version before that whose names are here, for `--show-hidden-metrics-for-version`."""
+    """The minor version before ours in vLLM's count."""
     major, minor = API_VERSION.split(".")[:2]
     return f"{major}.{int(minor) - 1}"
 

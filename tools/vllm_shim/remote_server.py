@@ -1,4 +1,4 @@
-"""A server as vLLM's tests start it: `RemoteOpenAIServer(model, args)`, here `octavo-vllm serve`."""
+"""A server as vLLM's tests start it, `RemoteOpenAIServer(model, args)`: `octavo-vllm serve`."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class RemoteOpenAIServer:
 
 
 def _served_here(arguments: Sequence[str], longest: int) -> list[str]:
-    """The flags without those of adapters, and with no longer context than answers have time for."""
+    """The flags without those of adapters, and with no longer context than `longest`."""
     kept: list[str] = []
     words, is_of_adapters = iter(arguments), False
     for word in words:

@@ -73,7 +73,7 @@ class ServerConfig:
     )
     default_chat_template_kwargs: str | None = option(
         None,
-        "JSON of variables for the chat template, such as {\"enable_thinking\": false}; those of "
+        'JSON of variables for the chat template, such as {"enable_thinking": false}; those of '
         "a request come before them.",
         is_json=True,
     )

@@ -12,7 +12,12 @@ import string
 from dataclasses import dataclass, replace
 from typing import Any
 
-from octavo.chat.reasoning.registry import ReasoningStyle, find_style, style_of_template, tagged_style
+from octavo.chat.reasoning.registry import (
+    ReasoningStyle,
+    find_style,
+    style_of_template,
+    tagged_style,
+)
 from octavo.chat.stream import ChatStream
 from octavo.chat.tools.base import ToolDialect
 from octavo.chat.tools.forced import NamedCall, RequiredCalls, arguments_schema, required_schema
