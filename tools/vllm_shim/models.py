@@ -17,6 +17,7 @@ EMBEDDING_MODEL = "OCTAVO_SHIM_EMBEDDING_MODEL"
 TOKENIZER_FOLDER = "OCTAVO_SHIM_TOKENIZER_FOLDER"
 _EMBEDDERS = re.compile(r"e5|bge-base|MiniLM|arctic-embed|gte-", re.IGNORECASE)
 _BASE = re.compile(r"opt-125m|gpt2$", re.IGNORECASE)  # models that continue any text
+_SAME = re.compile(r"SmolLM2-135M")  # no stand-in
 _ABSENT = re.compile(r"reranker|colbert|apeach|whisper|-VL", re.IGNORECASE)
 
 
@@ -41,7 +42,9 @@ def longest_context(name: str) -> int:
 
     Models of texts have more, but small ones talk on until it ends them.
     """
-    return 256 if _EMBEDDERS.search(name) else 2048
+    if _EMBEDDERS.search(name):
+        return 256
+    return 8192 if _SAME.search(name) else 2048
 
 
 def tokenizer_folder(name: str) -> str:
