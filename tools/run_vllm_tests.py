@@ -137,7 +137,7 @@ def make_place(checkout: Path, place: Path) -> None:
     """Copy the tests and put our two files in their place."""
     shutil.copytree(checkout / "tests", place / "tests")
     (place / "tests" / "utils.py").write_text("from vllm_shim.remote_server import *\n")
-    (place / "tests" / "conftest.py").write_text("class LocalAssetServer: ...\n")
+    (place / "tests" / "conftest.py").write_text("from vllm_shim.conftest import *\n")
     (place / "pytest.ini").write_text(SETTINGS)
     for module, word in COMMANDS.items():  # for `python -m`; inside the tests the plugin has `vllm`
         path = place.joinpath(*module.split(".")).with_suffix(".py")

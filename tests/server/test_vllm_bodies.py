@@ -17,7 +17,7 @@ PLAIN = "{% for message in messages %}{{ message.content }}{% endfor %}"
 
 def chat(**fields: Any) -> dict[str, Any]:
     messages = [{"role": "user", "content": "One"}]
-    return {"messages": messages, "temperature": 0, "max_tokens": 4, **fields}
+    return {"messages": messages, "temperature": 0, "max_tokens": 4} | fields
 
 
 async def refusal(client: Client, path: str, body: dict[str, Any]) -> str:
@@ -180,6 +180,26 @@ async def test_the_form_of_contents_can_be_named() -> None:
         assert reply.json["choices"][0]["message"]["content"] == " it", name
     with pytest.raises(ConfigError, match="--chat-template-content-format"):
         ServerConfig(chat_template_content_format="xml")
+
+
+async def test_a_router_may_hand_on_the_tokens_of_a_chat() -> None:
+    """They are the prompt, whatever the messages say; nothing else is transferred."""
+    async with scripted_server(says({"One": " two"}), chat_template=PLAIN) as client:
+        tokens = (await client.post("/tokenize", {"prompt": "One"})).json["tokens"]
+        transfer = {"prompt_token_ids": tokens}
+        other = {"messages": [{"role": "user", "content": "x"}], "return_token_ids": True}
+        reply = await client.post(CHATS, chat(kv_transfer_params=transfer, **other))
+        for wrong in ({"do_remote_prefill": True}, {"prompt_token_ids": ["1"]}):
+            told = await refusal(client, CHATS, chat(kv_transfer_params=wrong))
+            assert f"kv_transfer_params.{next(iter(wrong))}" in told
+        outside = await refusal(client, CHATS, chat(kv_transfer_params={"prompt_token_ids": [-1]}))
+        prompt = {"prompt": "One", "kv_transfer_params": transfer}
+        told = await refusal(client, COMPLETIONS, prompt)
+
+    assert reply.json["prompt_token_ids"] == tokens
+    assert reply.json["choices"][0]["message"]["content"] == " two"
+    assert "out of vocabulary" in outside
+    assert "kv_transfer_params" in told
 
 
 async def test_a_proxy_may_leave_its_prefix_or_cut_it_off() -> None:

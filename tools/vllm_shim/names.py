@@ -80,10 +80,11 @@ class Inside(type):
 def _used(name: str) -> Any:
     if Inside.tests_run:
         pytest.skip(f"needs {name}, an inside of vLLM")
-    return _inside(name)
+    return inside(name)
 
 
-def _inside(name: str) -> Inside:
+def inside(name: str) -> Inside:
+    """A name that stands for an inside."""
     # An exception, so that it may stand in pytest.raises.
     return Inside(name.rpartition(".")[2], (Exception,), {"__doc__": name})
 
@@ -101,7 +102,7 @@ class Names(ModuleType):
         below = f"{self.__name__}.{name}"
         if any(f"{module}.".startswith(f"{below}.") for module in (*KNOWN, *MODULES)):
             return importlib.import_module(below)
-        return _inside(below)
+        return inside(below)
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -26,6 +26,7 @@ from octavo.server.field_names import errors_name
 from octavo.server.schemas.structured import REMOVED
 
 MAX_BIASES = 4096
+_TOKENS = "prompt_token_ids"  # of kv_transfer_params
 _WHOLE_NUMBER = re.compile(r"-?[0-9]+")
 
 
@@ -90,7 +91,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     # Known, and refused until they are served.
     best_of: int | None = None
     repetition_detection: Any = None
-    kv_transfer_params: Any = None
+    kv_transfer_params: dict[str, Any] | None = None  # but the tokens of a chat, see `tokens_of`
     prompt_embeds: Any = None
 
 
@@ -118,7 +119,6 @@ SAMPLING_NAMES = (
 )
 NOT_SERVED = (
     "repetition_detection",
-    "kv_transfer_params",
     "prompt_embeds",
 )
 
@@ -142,6 +142,26 @@ def check_served(fields: SamplingFields) -> None:
     if fields.stream and fields.prompt_logprobs is not None:
         message = "prompt_logprobs cannot be streamed; set stream to false"
         raise InvalidRequestError(message, param="prompt_logprobs")
+
+
+def tokens_of(fields: SamplingFields) -> list[int] | None:
+    """The prompt as tokens, which a router has from the engine that computed it first.
+
+    Raises InvalidRequestError for what else a transfer would need.
+    """
+    given = fields.kv_transfer_params or {}
+    other = next((name for name in given if name != _TOKENS), None)
+    if other is not None:
+        message = (
+            f"kv_transfer_params.{other[:60]} is not supported by this server, which fetches no "
+            f"keys and values; a chat may have {_TOKENS}"
+        )
+        raise InvalidRequestError(message, param="kv_transfer_params")
+    ids = given.get(_TOKENS) or None
+    if ids is not None and not (isinstance(ids, list) and all(type(one) is int for one in ids)):
+        message = f"kv_transfer_params.{_TOKENS} must be a list of token ids"
+        raise InvalidRequestError(message, param="kv_transfer_params")
+    return ids
 
 
 def _check_beams(fields: SamplingFields) -> None:
