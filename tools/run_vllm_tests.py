@@ -124,6 +124,7 @@ for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
 from vllm_shim.command import run
 sys.exit(run(["{}", *sys.argv[1:]]))
 """
+ONE_LONG_TEST = ("entrypoints/openai/test_openai_schema.py",)
 SETTINGS = """
 [pytest]
 addopts = --import-mode=prepend -p no:cacheprovider -p vllm_shim.plugin
@@ -187,6 +188,7 @@ def run_file(
     with log.open("w") as output:
         command = [sys.executable, "-m", "pytest", f"tests/{name}", f"--junitxml={report}"]
         command += ["-k", UNITS[name]] if name in UNITS else []
+        command += ["-o", f"timeout={timeout_s:g}"] if name in ONE_LONG_TEST else []
         run = subprocess.Popen(
             command,
             cwd=place,
