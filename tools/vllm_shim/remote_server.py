@@ -82,12 +82,12 @@ class RemoteOpenAIServer:
     def url_root(self) -> str:
         """Where it listens."""
         if self.uds:
-            return f"http+unix://{self.uds.replace('/', '%2F')}"
+            return "http://localhost"  # the test has a transport of its own
         return f"http://{self.host}:{self.port}"
 
     def url_for(self, *parts: str) -> str:
         """The URL of a path."""
-        return self.url_root + "/" + "/".join(parts)
+        return "/".join((self.url_root, *(part.strip("/") for part in parts if part)))
 
     def _get_process_termination_timeout(self) -> float:
         return STOP_TIMEOUT_S
