@@ -56,8 +56,7 @@ NOT_RUN: Mapping[str, str] = {
     "pooling/token_classify/test_online": f"a classifier: {_NO_MODEL}",
 }
 
-REASONS: tuple[Reason, ...] = (
-)
+REASONS: tuple[Reason, ...] = ()
 
 
 def reason_of(file: str, test: str) -> Reason:

@@ -150,7 +150,9 @@ class ServerConfig:
     return_tokens_as_token_ids: bool = option(
         False, "Show tokens in log-probabilities as token_id:N, whatever a request says."
     )
-    enable_request_id_headers: bool = option(False, "Echo X-Request-Id in the answer.")
+    enable_request_id_headers: bool = option(
+        False, "Every answer has X-Request-Id: the client's own or a fresh one."
+    )
     metrics_namespace: str = option(
         "vllm",
         "Prefix of the metrics that vLLM has too; those that it has not are octavo's anyway.",

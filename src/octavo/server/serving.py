@@ -208,17 +208,13 @@ async def respond(
 ) -> Response | ASGIApp:
     """Send the answer whole, or begin to stream it once its first chunk is there."""
     state = answer.generation.state
-    headers = {}
-    given = request.headers.get("x-request-id")
-    if given is not None and state.config.enable_request_id_headers:
-        headers["X-Request-Id"] = given
     if not answer.streams:
         with state.open_answers.one():
             body = await until_disconnect(request.receive, answer.whole())
-        return json_response(body, headers=headers)
+        return json_response(body)
     chunks = _counted(state, answer.chunks())
     first = await until_disconnect(request.receive, anext(chunks))
-    return ByteStream(first, chunks, headers, media_type=stream_type)
+    return ByteStream(first, chunks, media_type=stream_type)
 
 
 async def _counted(
