@@ -36,6 +36,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.fixture(scope="session")
+def local_asset_server() -> Any:
+    """vLLM's server of pictures, which are not served."""
+    return names.inside("tests.conftest.local_asset_server")
+
+
+@pytest.fixture(scope="session")
 def hf_runner() -> Any:
     """vLLM's way to compute with transformers; what it would compute is not at hand."""
     pytest.skip("compares with a model of the hub")

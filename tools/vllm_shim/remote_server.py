@@ -37,6 +37,7 @@ class RemoteOpenAIServer:
     """One server process; leaves with the block."""
 
     DUMMY_API_KEY = KEY
+    show_hidden_metrics = False  # there are none
 
     def __init__(
         self,
