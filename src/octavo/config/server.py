@@ -153,8 +153,6 @@ class ServerConfig:
     enable_request_id_headers: bool = option(
         False, "Every answer has X-Request-Id: the client's own or a fresh one."
     )
-        False, "Every answer has X-Request-Id: the client's own or a fresh one."
-    )
     metrics_namespace: str = option(
         "vllm",
         "Prefix of the metrics that vLLM has too; those that it has not are octavo's anyway.",
