@@ -44,6 +44,11 @@ KNOWN: Mapping[str, Mapping[str, str]] = {
     "vllm.entrypoints.pooling.embed.protocol": {
         "EmbeddingResponse": "vllm_shim.answers:EmbeddingResponse"
     },
+    "vllm.entrypoints.pooling.utils": {
+        "MetadataItem": "vllm_shim.answers:MetadataItem",
+        "build_metadata_items": "vllm_shim.answers:build_metadata_items",
+        "decode_pooling_output": "vllm_shim.answers:decode_pooling_output",
+    },
     "vllm.entrypoints.pooling.pooling.protocol": {
         "PoolingResponse": "vllm_shim.answers:PoolingResponse"
     },
