@@ -23,6 +23,7 @@ class Usage(BaseModel):
 
     prompt_tokens: int
     total_tokens: int
+    completion_tokens: int = 0
 
 
 class Embedding(BaseModel):
