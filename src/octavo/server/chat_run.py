@@ -78,11 +78,7 @@ async def prepare_chat(
             form=answer.form,
         )
         known_ids = tokens_of(body)
-    if known_ids is not None:
-        decode = partial(state.tokenizer.decode, skip_special_tokens=False)
-        text = await asyncio.to_thread(decode, known_ids)
-    else:
-        text = await rendered_chat(state, body, answer) if raw is None else raw
+    text = await _text_of(state, body, answer, known_ids) if raw is None else raw
     answer = answer.for_prompt(text)
     thinking = None
     if answer.form is not None or body.thinking_token_budget not in (None, -1):
@@ -104,6 +100,16 @@ async def prepare_chat(
         names=inner,
     )
     return ChatRun(generation, choices)
+
+
+async def _text_of(
+    state: ServerState, body: ChatCompletionRequest, answer: AnswerFormat, ids: list[int] | None
+) -> str:
+    """The prompt's text; where its tokens are known, theirs."""
+    if ids is None:
+        return await rendered_chat(state, body, answer)
+    decode = partial(state.tokenizer.decode, skip_special_tokens=False)
+    return await asyncio.to_thread(decode, ids)
 
 
 async def rendered_chat(
