@@ -66,13 +66,24 @@ async def test_an_empty_file_is_an_empty_file() -> None:
     assert await outcome(b"\n") == ([], 0)
 
 
-@pytest.mark.parametrize(("command", "code"), [(main, 1), (vllm, 0)])
+@pytest.mark.parametrize(
+    ("command", "content", "code"),
+    [
+        (main, line("url", url="/v1/nope"), 1),
+        (vllm, line("url", url="/v1/nope"), 0),
+        (vllm, b"{\n", 1),
+    ],
+)
 def test_lines_that_failed_are_in_the_exit_code_but_for_vllms(
-    command: Callable[[list[str]], int], code: int, tmp_path: Path, capsys: Capture
+    command: Callable[[list[str]], int],
+    content: bytes,
+    code: int,
+    tmp_path: Path,
+    capsys: Capture,
 ) -> None:
-    """Whose own command ends well once every line has an answer."""
+    """Whose own command ends well where every line is a request, whatever became of it."""
     folder = save_encoder(make_encoder("bert"), tmp_path / "model")
-    (tmp_path / "in").write_bytes(b"{\n")
+    (tmp_path / "in").write_bytes(content)
     words = ["run-batch", "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")]
 
     assert command([*words, "--model", str(folder)]) == code

@@ -131,6 +131,23 @@ def binary2tensor(
     return torch.frombuffer(bytearray(words.tobytes()), dtype=dtype).reshape(tuple(shape))
 
 
+class BatchResponse(BaseModel):
+    """What a line of a batch was answered."""
+
+    status_code: int = 200
+    request_id: str
+    body: Any = None
+
+
+class BatchRequestOutput(BaseModel):
+    """A line of a batch's output."""
+
+    id: str
+    custom_id: str
+    response: BatchResponse | None
+    error: Any
+
+
 class MetadataItem(BaseModel):
     """Where one vector lies in an answer of bytes."""
 

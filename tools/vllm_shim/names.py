@@ -44,6 +44,9 @@ KNOWN: Mapping[str, Mapping[str, str]] = {
     "vllm.entrypoints.pooling.embed.protocol": {
         "EmbeddingResponse": "vllm_shim.answers:EmbeddingResponse"
     },
+    "vllm.entrypoints.openai.run_batch": {
+        "BatchRequestOutput": "vllm_shim.answers:BatchRequestOutput"
+    },
     "vllm.entrypoints.pooling.utils": {
         "MetadataItem": "vllm_shim.answers:MetadataItem",
         "build_metadata_items": "vllm_shim.answers:build_metadata_items",

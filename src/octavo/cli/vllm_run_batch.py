@@ -8,5 +8,7 @@ from octavo.cli import run_batch
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Compute every line; 0 once all of them are answered, be it by an error."""
+    """Compute every line; 0 once all of them are answered, be it by an error; 1 where a line is no
+    request.
+    """
     return run_batch.run(arguments, is_vllm=True)
