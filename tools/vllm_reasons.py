@@ -57,7 +57,106 @@ NOT_RUN: Mapping[str, str] = {
     "pooling/token_classify/test_online": f"a classifier: {_NO_MODEL}",
 }
 
-REASONS: tuple[Reason, ...] = ()
+_CHAT = "openai/chat_completion/"
+_CERTAIN = "a certain answer is asked for"
+_CALL = "a tool call is asked for, of a model that is not made for them"
+_THOUGHTS = "thoughts are asked for, of a model that has none"
+_ENDS = "the answer must end by itself"
+_TOKENS = "the tokens of another tokenizer are counted"
+_MORE = "the model does this task too"
+_WORDS = "refused here too, in other words"
+
+REASONS: tuple[Reason, ...] = (
+    Reason(f"{_CHAT}test_chat.py", r"zephyr-lora", "absent", _ADAPTERS),
+    Reason(
+        f"{_CHAT}test_chat.py",
+        "more_than_one_prompt_logprobs",
+        "model",
+        "the prompt's second token must be the likeliest one",
+    ),
+    Reason(
+        f"{_CHAT}test_chat.py",
+        "single_chat_session",
+        "model",
+        "the tokens of another model's chat template are counted",
+    ),
+    Reason(f"{_CHAT}test_chat.py", "regex|json|complex_message", "model", _CERTAIN),
+    Reason(f"{_CHAT}test_chat_echo", "continue_final_message", "model", _ENDS),
+    Reason(f"{_CHAT}test_completion_with_function", r"tool_use\[True", "model", _THOUGHTS),
+    Reason(f"{_CHAT}test_completion_with_function", r"tool_use\[False", "model", _CALL),
+    Reason(f"{_CHAT}test_completion_with_function", "named", "model", _ENDS),
+    Reason(f"{_CHAT}test_include_reasoning", "reasoning", "model", _THOUGHTS),
+    Reason(f"{_CHAT}test_root_path", "root_path", "model", _ENDS),
+    Reason(f"{_CHAT}test_thinking_token_budget", "budget", "model", _THOUGHTS),
+    Reason(
+        "openai/completion/test_completion.py",
+        "parallel",
+        "model",
+        "answers must end by themselves, at different lengths",
+    ),
+    Reason(
+        "openai/completion/test_prompt_validation",
+        "empty_prompt",
+        "absent",
+        "it asks with prompt embeddings, which are not served",
+    ),
+    Reason("openai/models/test_models", "check_models", "absent", _ADAPTERS),
+    Reason("openai/responses/test_basic", "simple_input|chat", "model", _CERTAIN),
+    Reason("openai/test_return_token_ids", "tool_use", "model", _CALL),
+    Reason(
+        "openai/test_return_token_ids",
+        "comparison",
+        "model",
+        "an answer of more than the end token is asked for",
+    ),
+    Reason("openai/test_run_batch", "score", "absent", f"a reranker: {_NO_MODEL}"),
+    Reason("openai/test_run_batch", "transcription|translation", "absent", "sound is not served"),
+    Reason("openai/test_run_batch", "reasoning_parser", "model", _THOUGHTS),
+    Reason("anthropic/", "simple_messages", "model", _ENDS),
+    Reason("anthropic/", "tool_call", "model", _CALL),
+    Reason(
+        "anthropic/",
+        "test_anthropic_streaming$",
+        "differs",
+        "message_start tells cached tokens apart, as Anthropic's API does",
+    ),
+    Reason("anthropic/", "cache_usage", "client", "this client takes no temperature any more"),
+    Reason(
+        "launchers/test_shutdown",
+        "multi_api_server",
+        "differs",
+        "one process answers, whatever --api-server-count says",
+    ),
+    Reason("launchers/api_server/", "streaming", "model", "the answer must not end by itself"),
+    Reason(
+        "serve/instrumentator/test_basic",
+        "cancellation",
+        "model",
+        "a context of more than 10,000 tokens is asked for",
+    ),
+    Reason(
+        "serve/instrumentator/test_metrics",
+        "metrics_counts",
+        "differs",
+        "prompts share the cache to the token, so the same short prompt is computed once",
+    ),
+    Reason("serve/instrumentator/test_metrics", "run_batch", "absent", "run-batch opens no port"),
+    Reason("serve/middleware/", "v2_endpoint_accepts", "absent", f"Cohere's embeddings: {_PATH}"),
+    Reason("pooling/basic/test_truncation", "bigger", "differs", _WORDS),
+    Reason("pooling/embed/test_online", "basic|chat_request", "model", _TOKENS),
+    Reason("pooling/embed/test_online", r"not_supported\[token_embed", "differs", _MORE),
+    Reason("pooling/embed/test_online", "not_supported", "differs", _WORDS),
+    Reason("pooling/token_embed/", "pooling_token_embed", "model", _TOKENS),
+    Reason("pooling/token_embed/", r"not_supported\[embed", "differs", _MORE),
+    Reason("pooling/token_embed/", "not_supported", "differs", _WORDS),
+    Reason("pooling/scoring/test_bi_encoder", "max_model_len|not_supported", "differs", _WORDS),
+    Reason(
+        "pooling/scoring/test_bi_encoder",
+        "pooling_embed",
+        "model",
+        "vectors of another width are asked for",
+    ),
+)
 
 
 def reason_of(file: str, test: str) -> Reason:

@@ -71,6 +71,7 @@ async def test_an_empty_file_is_an_empty_file() -> None:
     [
         (main, line("url", url="/v1/nope"), 1),
         (vllm, line("url", url="/v1/nope"), 0),
+        (vllm, line("stream", prompt="One", stream=True), 0),
         (vllm, b"{\n", 1),
     ],
 )

@@ -143,15 +143,14 @@ async def _answer(
     app: Starlette, endpoints: tuple[str, ...], number: int, data: bytes
 ) -> tuple[bytes, _End]:
     """(line of the output, how it ended)."""
-    end: _End = "invalid"
     try:
         line = read_line(data)
-        end = "failed"
         if line.url not in endpoints:
             raise InvalidRequestError(f"url must be one of {', '.join(endpoints)}", param="url")
     except InvalidRequestError as error:
         custom_id = _custom_id(data) or f"line-{number}"
-        return unanswered(custom_id, "invalid_line", f"line {number}: {error.message}"), end
+        told = unanswered(custom_id, "invalid_line", f"line {number}: {error.message}")
+        return told, "invalid" if error.param is None else "failed"
     reply = await post_inside(app, line.url, msgspec.json.encode(line.body), "")
     result = answered(line.custom_id, reply.status, reply.body, repeats_error=True)
     return result, "done" if reply.status < 400 else "failed"
