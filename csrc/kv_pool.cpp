@@ -11,6 +11,7 @@ namespace octavo {
 namespace {
 
 constexpr int64_t kLaneAlignment = 64;
+constexpr int64_t kPage = 4096;  // the smallest of the systems'; larger pages are touched more than once
 
 int64_t lane_bytes(KvType type, int64_t block_size, const KvShape& shape) {
   if (shape.head_dim > kMostHeadDim) {
@@ -129,6 +130,12 @@ void KvPool::copy_block(int32_t from, int32_t to, const Share& part) const {
   each_piece(from, part, [&](uint8_t* piece, int64_t, size_t count, const Lane& lane) {
     std::memcpy(piece + (int64_t{to} - from) * lane.bytes, piece, count);
   });
+}
+
+void KvPool::touch(int64_t block, int64_t lane) const {
+  const Lane& place = lanes_[static_cast<size_t>(lane)];
+  volatile uint8_t* bytes = memory_.data() + place.memory_offset + block * place.bytes;
+  for (int64_t offset = 0; offset < place.bytes; offset += kPage) bytes[offset] = bytes[offset];
 }
 
 int64_t KvPool::bytes_per_block(KvType type, int64_t block_size,

@@ -43,6 +43,11 @@ class KvPool {
   void write_block(int32_t block, const Share& part, const uint8_t* slot) const;
   void copy_block(int32_t from, int32_t to, const Share& part) const;
 
+  int64_t num_lanes() const { return static_cast<int64_t>(lanes_.size()); }
+  // Takes the memory of a block's part in a lane from the system, and changes nothing in it. Nobody may be
+  // writing to that block.
+  void touch(int64_t block, int64_t lane) const;
+
   // block_bytes() of such a pool.
   static int64_t bytes_per_block(KvType type, int64_t block_size,
                                  const std::vector<KvShape>& layers, const KvGroups& groups);

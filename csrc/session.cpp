@@ -47,7 +47,8 @@ Session::Session(std::shared_ptr<Forward> forward, std::shared_ptr<HostPool> hos
       host_(std::move(host)),
       rows_({max_rows, max_len, vocabulary_of(forward_->program()),
              forward_->program().table_rows(EmbedKey::Segment), forward_->kv().num_blocks(),
-             forward_->kv().block_size(), forward_->windows()}) {
+             forward_->kv().block_size(), forward_->windows()}),
+      fresh_(forward_->kv()) {
   require(host_ == nullptr || host_->slot_bytes() >= forward_->kv().block_bytes(),
           "a KV block does not fit a host slot");
   in_step_.resize(static_cast<size_t>(max_rows));
@@ -223,8 +224,9 @@ void Session::add_to_batch(int32_t row, int32_t num_tokens, bool samples) {
 
   const int32_t first_token = static_cast<int32_t>(token_ids_.size());
   for (size_t group = 0; group < group_rows_.size(); ++group) {
-    group_rows_[group].push_back({first_token, num_tokens, first,
-                                  state.block_tables[group].data()});
+    const std::vector<int32_t>& table = state.block_tables[group];
+    group_rows_[group].push_back({first_token, num_tokens, first, table.data()});
+    fresh_.add_row(table, first, num_tokens);
   }
   if (is_pooled) want_pooled(row, first, num_tokens);
   else want(row, first, num_new, samples);
@@ -329,6 +331,7 @@ void Session::compute(const StepInput& input, StepOutput& output) {
   ThreadPool& threads = forward_->threads();
   const Clock::time_point start = Clock::now();
   Clock::time_point judging_since = start;  // written by thread 0
+  const std::vector<FreshBlocks::Part>& fresh = fresh_.take();
   threads.run([&](int thread) {
     const Share part = own_part_of_blocks(thread);
     if (swaps) {
@@ -351,6 +354,7 @@ void Session::compute(const StepInput& input, StepOutput& output) {
       if (thread == 0) judging_since = Clock::now();
       judge_slice(input, slice, thread);
     }
+    touch_blocks(fresh, thread);
   });
   if (num_wanted > 0) output.sample_seconds += seconds_since(judging_since);
 }

@@ -14,6 +14,7 @@
 
 #include "batch.hpp"
 #include "forward.hpp"
+#include "fresh_blocks.hpp"
 #include "host_pool.hpp"
 #include "mask_filler.hpp"
 #include "rows.hpp"
@@ -134,6 +135,7 @@ class Session {
   Share own_part_of_blocks(int thread) const;
   void swap_blocks(const StepInput& input, const Share& part) const;
   void copy_blocks(const StepInput& input, const Share& part) const;
+  void touch_blocks(const std::vector<FreshBlocks::Part>& parts, int thread) const;
   const std::vector<int32_t>& tokens_of(int32_t row);
   bool is_kept(const Wanted& wanted, const Wanted* before) const;
   void judge_slice(const StepInput& input, const Share& slice, int thread);
@@ -144,6 +146,7 @@ class Session {
   std::shared_ptr<Forward> forward_;
   std::shared_ptr<HostPool> host_;
   RowTable rows_;
+  FreshBlocks fresh_;
   MaskFiller filler_;
   std::mutex stepping_;
 

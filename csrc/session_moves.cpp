@@ -61,4 +61,15 @@ void Session::copy_blocks(const StepInput& input, const Share& part) const {
   }
 }
 
+// Lanes of every part in turns: parts are few, and most are whole blocks.
+void Session::touch_blocks(const std::vector<FreshBlocks::Part>& parts, int thread) const {
+  const KvPool& kv = forward_->kv();
+  const int num_threads = forward_->threads().num_threads();
+  for (const FreshBlocks::Part& part : parts) {
+    for (int64_t lane = part.begin + thread; lane < part.end; lane += num_threads) {
+      kv.touch(part.block, lane);
+    }
+  }
+}
+
 }  // namespace octavo

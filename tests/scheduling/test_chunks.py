@@ -75,6 +75,32 @@ def test_with_nobody_decoding_a_prompt_gets_the_whole_step(machine: Machine):
     assert [plan.num_tokens for plan in machine.steps(3)] == [[256], [256], [188]]
 
 
+def test_with_nobody_decoding_a_short_prompt_has_its_token_before_the_long_one_beside_it(
+    machine: Machine,
+):
+    """Also where the rest of the long one would fit the step: that would be a long step."""
+    rig = machine.rig
+    for number in range(8):
+        rig.abort(f"decoding {number}")
+    rig.add(make_request("long", range(5000, 5500), max_tokens=1))
+    machine.step()
+    rig.add(make_request("short", range(6000, 6012), max_tokens=1))
+    assert machine.step().num_tokens == [64 - 12, 12]
+    assert rig.tokens_of("short")
+    assert [plan.num_tokens for plan in machine.steps(1)] == [[500 - 256 - 52]]
+    assert rig.tokens_of("long")
+
+
+def test_with_nobody_decoding_prompts_of_like_lengths_follow_each_other(machine: Machine):
+    rig = machine.rig
+    for number in range(8):
+        rig.abort(f"decoding {number}")
+    rig.add(make_request("first", range(5000, 5600), max_tokens=1))
+    machine.step()
+    rig.add(make_request("second", range(6000, 6100), max_tokens=1))
+    assert [plan.num_tokens for plan in machine.steps(2)] == [[256], [88, 100]]
+
+
 def test_a_short_prompt_is_not_held_up_by_a_long_one_before_it(machine: Machine):
     """Small chunks would make it wait for 80 steps; it gets half of each."""
     rig = machine.rig

@@ -52,6 +52,9 @@ class Program:
 
 PROGRAMS = {
     "threads": Program(("tests/test_threads.cpp", "threads.cpp")),
+    "fresh_blocks": Program(
+        ("tests/test_fresh_blocks.cpp", "fresh_blocks.cpp", "kv_pool.cpp", "memory.cpp")
+    ),
     "sampler": Program(("tests/test_sampler.cpp", "sampler.cpp")),
     "kernels": Program(("tests/test_kernels.cpp",), uses_isa=True),
     "attention": Program(("tests/test_attention.cpp",), uses_isa=True),

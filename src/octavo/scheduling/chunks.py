@@ -7,6 +7,10 @@ Used by: scheduling.scheduler.
 Prompts share a step equally in two cases: between tenants under the `fair` policy, and between
 prompts when pacing keeps chunks small, for then a long prompt would hold up a short one behind it
 for many steps. Else the first in order takes what it can use, which ends its wait soonest.
+
+A prompt much shorter than the one before it is the exception: it shares a small step with a part
+of that, so that its first token does not wait for the whole of the other. The long one computes at
+least as many tokens in such a step as the short one, so short ones at most halve its speed.
 """
 
 from __future__ import annotations
@@ -15,7 +19,14 @@ from octavo.config.engine import SchedulerConfig
 from octavo.scheduling.budget import StepBudget
 from octavo.scheduling.pacing import MeasuredSpeed
 from octavo.scheduling.policy import Policy
+from octavo.scheduling.request import Request
 from octavo.scheduling.roster import Roster
+
+_MUCH_SHORTER = 4
+"""A prompt is much shorter than another that lacks more than so many times its tokens."""
+
+_SMALL_STEP = 64
+"""Tokens. A step for a short prompt computes at least so many: fewer would cost as much."""
 
 
 def open_budget(
@@ -37,11 +48,13 @@ def open_budget(
     if not num_stalled:
         return budget
     limit = speed.prefill_limit(num_decoding, num_stalled, config.max_decode_slowdown)
+    leads = [request.lead for request in catching_up]
+    if config.max_decode_slowdown and config.enable_chunked_prefill and not num_decoding:
+        limit = _limit_for_short(roster, leads)
     if limit is not None:
         budget.limit_prefill(limit)
     if limit is None and not policy.shares_by_tenant:
         return budget
-    leads = [request.lead for request in catching_up]
     wanted = [(budget.sharer_of(lead), lead.num_missing_tokens) for lead in leads]
     num_left = min(budget.num_prefill_tokens_left, budget.num_tokens_left - num_decoding)
     # The one that waits may not find room after all: it must not take the last token of a step.
@@ -51,6 +64,16 @@ def open_budget(
     if len(wanted) > 1:
         budget.share(wanted, num_decoding)
     return budget
+
+
+def _limit_for_short(roster: Roster, leads: list[Request]) -> int | None:
+    """Most prompt tokens of a step that ends a short prompt; None: there is no such prompt."""
+    if not leads or not may_start_one(roster):
+        return None
+    num_missing = roster.waiting.first.lead.num_missing_tokens
+    limit = max(2 * num_missing, _SMALL_STEP)
+    longest = max(lead.num_missing_tokens for lead in leads)
+    return limit if longest > max(_MUCH_SHORTER * num_missing, limit) else None
 
 
 def may_start_one(roster: Roster) -> bool:
