@@ -118,6 +118,8 @@ REASONS: tuple[Reason, ...] = (
         "differs",
         "an effort is refused where the chat template of a model that thinks has no word for it",
     ),
+    Reason("openai/responses/test_stateful", "prev", "model", _CERTAIN),
+    Reason("openai/responses/test_structured_output", "parse", "model", _CERTAIN),
     Reason("openai/test_return_token_ids", "tool_use", "model", _CALL),
     Reason(
         "openai/test_return_token_ids",

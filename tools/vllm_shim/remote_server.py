@@ -21,12 +21,14 @@ from vllm_shim.names import get_open_port
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 KEY = "token-abc123"
-_OF_ADAPTERS = (
+# Of adapters; and of weights made up, where those of the stand-in do.
+_LEFT_OUT = (
     "--enable-lora",
     "--lora-modules",
     "--max-lora-rank",
     "--max-cpu-loras",
     "--max-loras",
+    "--load-format",
 )
 ROCM_EXTRA_ARGS: list[str] = []
 multi_gpu_only = pytest.mark.skip(reason="several GPUs are not used")
@@ -148,13 +150,13 @@ class RemoteOpenAIServer:
 
 
 def _served_here(arguments: Sequence[str], longest: int) -> list[str]:
-    """The flags without those of adapters, and with no longer context than `longest`."""
+    """The flags without those in `_LEFT_OUT`, and with no longer context than `longest`."""
     kept: list[str] = []
-    words, is_of_adapters = iter(arguments), False
+    words, is_left_out = iter(arguments), False
     for word in words:
         if word.startswith("--"):
-            is_of_adapters = word in _OF_ADAPTERS
-        if is_of_adapters:
+            is_left_out = word in _LEFT_OUT
+        if is_left_out:
             continue
         if word == "--max-model-len":
             kept += [word, str(min(int(next(words)), longest))]
