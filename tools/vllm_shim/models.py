@@ -44,7 +44,7 @@ def longest_context(name: str) -> int:
     """
     if _EMBEDDERS.search(name):
         return 256
-    return 8192 if _SAME.search(name) else 2048
+    return 8192 if _SAME.search(name) else 4096
 
 
 def tokenizer_folder(name: str) -> str:
