@@ -67,7 +67,6 @@ openai/responses/test_stateful
 openai/responses/test_structured_output
 openai/test_async_tokenization
 openai/test_chunked_prompt
-openai/test_openai_schema
 openai/test_return_token_ids
 openai/test_return_tokens_as_ids
 openai/test_run_batch
@@ -103,7 +102,6 @@ for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
 from vllm_shim.command import run
 sys.exit(run(["{}", *sys.argv[1:]]))
 """
-ONE_LONG_TEST = ("entrypoints/openai/test_openai_schema.py",)
 SETTINGS = """
 [pytest]
 addopts = --import-mode=prepend -p no:cacheprovider -p vllm_shim.plugin
@@ -167,7 +165,6 @@ def run_file(
     with log.open("w") as output:
         command = [sys.executable, "-m", "pytest", f"tests/{name}", f"--junitxml={report}"]
         command += ["-k", UNITS[name]] if name in UNITS else []
-        command += ["-o", f"timeout={timeout_s:g}"] if name in ONE_LONG_TEST else []
         run = subprocess.Popen(
             command,
             cwd=place,

@@ -12,8 +12,6 @@ from vllm_shim import names
 from vllm_shim.models import NoModelError, tokenizer_folder
 
 names.install()
-if not hasattr(pytest.Function, "_nodeid"):  # schemathesis writes to it, pytest 9.2 has it no more
-    pytest.Function._nodeid = ""  # type: ignore[attr-defined]
 _TOKENIZERS = "transformers.models.auto.tokenization_auto"
 
 
