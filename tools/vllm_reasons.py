@@ -148,12 +148,6 @@ REASONS: tuple[Reason, ...] = (
     ),
     Reason("launchers/api_server/", "streaming", "model", "the answer must not end by itself"),
     Reason(
-        "serve/instrumentator/test_basic",
-        "cancellation",
-        "model",
-        "a context of more than 10,000 tokens is asked for",
-    ),
-    Reason(
         "serve/instrumentator/test_metrics",
         "metrics_counts",
         "differs",
