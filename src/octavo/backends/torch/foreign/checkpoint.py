@@ -29,7 +29,6 @@ from octavo.weights.hf_folder import (
 from octavo.weights.hf_generation import chat_template
 from octavo.weights.json_file import read_fields
 
-
 logger = logging.getLogger(__name__)
 
 
