@@ -13,7 +13,7 @@ _ONE_RANK = "there is one rank"
 _TEXT_ONLY = "only text is served; images, audio and video are refused"
 _COMPILED = "nothing is compiled at start"
 _KERNELS = "the kernels are chosen for this machine at start"
-_NO_MAMBA = "no model with state-space layers is served"
+_STATES = "states of layers are kept in float32, in blocks of the one pool"
 _ADAPTERS = "adapters are not supported"
 _SPECULATION = "say it in --speculative-config; it would not change an answer"
 _LOGGED = "requests are never logged"
@@ -44,7 +44,7 @@ ENGINE_OPTIONS: tuple[VllmOption, ...] = (
         object="attention_config kernel_config ir_op_priority",
     ),
     *idle(
-        _NO_MAMBA,
+        _STATES,
         switch="use_replayssm enable_mamba_cache_stochastic_rounding",
         value="mamba_backend mamba_ssu_algorithm mamba_cache_dtype mamba_ssm_cache_dtype "
         "mamba_block_size mamba_cache_mode mamba_cache_philox_rounds replayssm_buffer_len",
@@ -100,13 +100,9 @@ ENGINE_OPTIONS: tuple[VllmOption, ...] = (
     *refused("set HF_TOKEN in the environment", ("true",), secret=True, value="hf_token"),
     *refused("name the folder that has both as the model", value="hf_config_path"),
     *refused("name the folder of another tokenizer with --tokenizer", value="tokenizer_revision"),
-    *idle(
-        "no code from a model's repository is ever run",
-        switch="trust_remote_code",
-        value="code_revision",
-    ),
-    *refused("models are Octavo's own", ("auto", "vllm"), value="model_impl"),
-    *refused("models are Octavo's own", object="model_class_overrides diffusion_config"),
+    *refused("code is that of --revision, with --trust-remote-code", value="code_revision"),
+    *refused("see octavo.models.register", object="model_class_overrides"),
+    *refused("no diffusion model is served", object="diffusion_config"),
     *refused("config.json is what is read", ("auto", "hf"), value="config_format"),
     *refused(
         "there is one kind of tokenizer", ("auto", "hf", "slow", "fast"), value="tokenizer_mode"
