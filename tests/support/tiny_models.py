@@ -23,7 +23,8 @@ from transformers import (
     Qwen3_5MoeConfig,
 )
 
-from tests.support.tiny_cases import CASES
+from tests.support.foreign_cases import FOREIGN_CASES
+from tests.support.tiny_cases import CASES, TinyCase
 from tests.support.tiny_tokenizer import END, START, tiny_id, tiny_library
 
 VOCAB_SIZE = 403  # rows of the table: more than there are tokens, and not a multiple of 8
@@ -123,6 +124,7 @@ def _qwen3_5_moe_with_images(**sizes: Any) -> Qwen3_5MoeConfig:
 
 # Family -> what its classes are called before "Config" and "ForCausalLM".
 _NAMES = {
+    "apertus": "Apertus",
     "arcee": "Arcee",
     "bamba": "Bamba",
     "bloom": "Bloom",
@@ -130,7 +132,10 @@ _NAMES = {
     "cohere2": "Cohere2",
     "deepseek_v2": "DeepseekV2",
     "deepseek_v3": "DeepseekV3",
+    "diffllama": "DiffLlama",
+    "dots1": "Dots1",
     "ernie4_5": "Ernie4_5",
+    "exaone4": "Exaone4",
     "falcon": "Falcon",
     "falcon_h1": "FalconH1",
     "gemma": "Gemma",
@@ -139,12 +144,14 @@ _NAMES = {
     "glm4": "Glm4",
     "gpt_bigcode": "GPTBigCode",
     "gpt_neox": "GPTNeoX",
+    "gptj": "GPTJ",
     "glm4_moe": "Glm4Moe",
     "gpt_oss": "GptOss",
     "granite": "Granite",
     "granitemoe": "GraniteMoe",
     "granitemoehybrid": "GraniteMoeHybrid",
     "helium": "Helium",
+    "hunyuan_v1_dense": "HunYuanDenseV1",
     "jamba": "Jamba",
     "llama": "Llama",
     "mamba2": "Mamba2",
@@ -159,6 +166,7 @@ _NAMES = {
     "olmo3": "Olmo3",
     "olmoe": "Olmoe",
     "opt": "OPT",
+    "persimmon": "Persimmon",
     "phi": "Phi",
     "phi3": "Phi3",
     "phimoe": "Phimoe",
@@ -171,10 +179,12 @@ _NAMES = {
     "smollm3": "SmolLM3",
     "stablelm": "StableLm",
     "starcoder2": "Starcoder2",
+    "vaultgemma": "VaultGemma",
 }
 _FAMILIES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "gemma3": (transformers.Gemma3TextConfig, transformers.Gemma3ForCausalLM),
     "gemma3_with_images": (_gemma3_with_images, transformers.Gemma3ForConditionalGeneration),
+    "gemma4_text": (transformers.Gemma4TextConfig, transformers.Gemma4ForCausalLM),
     "gpt2": (transformers.GPT2Config, transformers.GPT2LMHeadModel),
     "llama4_with_images": (_llama4_with_images, Llama4ForConditionalGeneration),
     "llama4": (transformers.Llama4TextConfig, transformers.Llama4ForCausalLM),
@@ -203,6 +213,15 @@ _OTHER_NAMES: dict[str, dict[str, str | None]] = {
     "gpt_neox": {"num_key_value_heads": None},
     "opt": {"intermediate_size": "ffn_dim", "num_key_value_heads": None},
 }
+_OTHER_NAMES["gptj"] = {
+    "hidden_size": "n_embd",
+    "intermediate_size": "n_inner",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "num_key_value_heads": None,
+    "max_position_embeddings": "n_positions",
+}
+_OTHER_NAMES["persimmon"] = {"num_key_value_heads": None}
 _OTHER_NAMES["mamba2"] = {
     "num_attention_heads": "num_heads",
     "num_key_value_heads": None,
@@ -228,9 +247,14 @@ _OTHER_NAMES["mpt"] = {
 _OTHER_NAMES["gpt_bigcode"] = _OTHER_NAMES["gpt2"]
 
 
+def case_of(name: str) -> TinyCase:
+    """A case of either table."""
+    return CASES[name] if name in CASES else FOREIGN_CASES[name]
+
+
 def make_oracle(name: str) -> PreTrainedModel:
     """The model in float32 with random weights, rounded to the type in which they are saved."""
-    case = CASES[name]
+    case = case_of(name)
     make_config, make_model = _FAMILIES[case.family]
     names = _OTHER_NAMES.get(case.family, {})
     sizes = {names.get(key, key): value for key, value in _SIZES.items()}
@@ -246,7 +270,7 @@ def make_oracle(name: str) -> PreTrainedModel:
 
 def save_folder(oracle: PreTrainedModel, name: str, folder: Path) -> None:
     """config.json, safetensors in the case's type and size, and a tokenizer."""
-    case = CASES[name]
+    case = case_of(name)
     model: Any = copy.deepcopy(oracle)
     model.to(case.dtype).save_pretrained(folder, max_shard_size=case.shard_size)
     make_tokenizer: Any = PreTrainedTokenizerFast

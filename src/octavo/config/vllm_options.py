@@ -99,13 +99,9 @@ ENGINE_OPTIONS: tuple[VllmOption, ...] = (
     *refused("set HF_TOKEN in the environment", ("true",), secret=True, value="hf_token"),
     *refused("name the folder that has both as the model", value="hf_config_path"),
     *refused("name the folder of another tokenizer with --tokenizer", value="tokenizer_revision"),
-    *idle(
-        "no code from a model's repository is ever run",
-        switch="trust_remote_code",
-        value="code_revision",
-    ),
-    *refused("models are Octavo's own", ("auto", "vllm"), value="model_impl"),
-    *refused("models are Octavo's own", object="model_class_overrides diffusion_config"),
+    *refused("code is that of --revision, with --trust-remote-code", value="code_revision"),
+    *refused("see octavo.models.register", object="model_class_overrides"),
+    *refused("no diffusion model is served", object="diffusion_config"),
     *refused("config.json is what is read", ("auto", "hf"), value="config_format"),
     *refused(
         "there is one kind of tokenizer", ("auto", "hf", "slow", "fast"), value="tokenizer_mode"

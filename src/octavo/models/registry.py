@@ -5,6 +5,7 @@ Names are the ones in `architectures` of Hugging Face's config.json.
 
 from __future__ import annotations
 
+from octavo.contracts.own_models import load_plugins, registered_class
 from octavo.errors import UnsupportedModelError
 from octavo.foundation.registry import Registry
 from octavo.models.base import CausalLM
@@ -77,10 +78,15 @@ ARCHITECTURES: Registry[type[CausalLM]] = Registry(
 
 
 def model_class(architecture: str) -> type[CausalLM]:
-    """The class that computes `architecture`.
+    """The class that computes `architecture`: one that a user registered, else ours.
 
-    Raises UnsupportedModelError with the nearest and all known names.
+    Raises UnsupportedModelError with the nearest and all known names, ConfigError for a registered
+    class that cannot be had.
     """
+    if (registered := registered_class(architecture)) is not None:
+        return registered
     if architecture not in ARCHITECTURES:
-        raise UnsupportedModelError(ARCHITECTURES.unknown(architecture))
+        raise UnsupportedModelError(
+            ". ".join([ARCHITECTURES.unknown(architecture), *load_plugins()])
+        )
     return ARCHITECTURES.load(architecture)

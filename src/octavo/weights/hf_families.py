@@ -1,7 +1,8 @@
 """The table of architectures that can be read from a config.json.
 
 Owns what each calls its keys and assumes for missing ones. A new architecture is an entry here, one
-in `models/registry.py`, and one in `hf_names.py` if its tensors have other names than Llama's.
+in `models/registry.py`, and one in `hf_names.py` if its tensors have other names than Llama's. The
+class of a model that a user registered says the same in its attributes `family` and `layout`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from octavo.config.model_facts import ModelFacts
+from octavo.contracts.own_models import is_registered, registered_class
+from octavo.errors import ConfigError
 from octavo.weights import hf_encoders as encoders
 from octavo.weights import hf_moe as moe
 from octavo.weights import hf_special as own
@@ -448,7 +451,7 @@ _SAME = {"Roberta": "XLMRoberta", "Gemma3Text": "Gemma3"}
 
 def base_architecture(name: str) -> str | None:
     """The architecture of the table that `name` is, with whatever head; None if there is none."""
-    if name in FAMILIES:
+    if name in FAMILIES or is_registered(name):
         return name
     for head in _HEADS:
         if not name.endswith(head):
@@ -459,3 +462,22 @@ def base_architecture(name: str) -> str | None:
             if base in FAMILIES:
                 return base
     return None
+
+
+# Of a registered model whose class does not say: keys and assumptions of Llama.
+_PLAIN = Family(_ASSUMED | {"max_position_embeddings": 2048}, own.llama)
+
+
+def family_of(architecture: str) -> Family:
+    """How the config.json of an architecture is read, that `base_architecture` knows.
+
+    Raises ConfigError for a registered class whose `family` is none.
+    """
+    registered = registered_class(architecture)
+    family = getattr(registered, "family", FAMILIES.get(architecture, _PLAIN))
+    if not isinstance(family, Family):
+        raise ConfigError(
+            f"the model {architecture}: family must be a Family of octavo.weights.hf_families, got "
+            f"{family!r}"
+        )
+    return family

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from octavo.errors import CorruptFileError
+from octavo.contracts.own_models import registered_class
+from octavo.errors import ConfigError, CorruptFileError
 from octavo.weights.arrangement import Arrangement
 from octavo.weights.checkpoint import TensorView
 from octavo.weights.expert_stacks import StackLayout
@@ -361,8 +362,17 @@ _LAYOUTS = {
 
 
 def layout_of(architecture: str, *, has_experts: bool = True) -> HfLayout:
-    """The layout of an architecture: Llama's unless the table has another."""
-    layout = _LAYOUTS.get(architecture, HfLayout())
+    """The layout of an architecture: Llama's unless the table, or a registered class, has another.
+
+    Raises ConfigError for a registered class whose `layout` is none.
+    """
+    registered = registered_class(architecture)
+    layout = getattr(registered, "layout", _LAYOUTS.get(architecture, HfLayout()))
+    if not isinstance(layout, HfLayout):
+        raise ConfigError(
+            f"the model {architecture}: layout must be an HfLayout of octavo.weights.hf_names, got "
+            f"{layout!r}"
+        )
     if has_experts or not layout.dense_parts:
         return layout
     return replace(layout, layer_parts={**layout.layer_parts, **layout.dense_parts})

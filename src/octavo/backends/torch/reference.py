@@ -68,20 +68,20 @@ class TorchOps:
         self._tensors = tensors
         self._cache = cache
         self._group_rows = group_rows or (batch.rows,)
-        self._token_ids = torch.tensor(batch.token_ids, device=device)
-        self._positions = torch.tensor(batch.positions, device=device)
+        self.token_ids = torch.tensor(batch.token_ids, device=device)
+        self.positions = torch.tensor(batch.positions, device=device)
         segments = batch.segments or (0,) * len(batch.token_ids)
         self._segments = torch.tensor(segments, dtype=torch.long, device=device)
-        self._wanted = torch.tensor(batch.wanted, dtype=torch.long, device=device)
+        self.wanted = torch.tensor(batch.wanted, dtype=torch.long, device=device)
         self._wanted_first = batch.wanted_first or batch.wanted
 
     def embed(self, table: Embedding, *, scale: float = 1.0) -> Tensor:
         """See `ops.ops.Ops`."""
-        return self._tensor(table.handle)[self._token_ids] * scale
+        return self._tensor(table.handle)[self.token_ids] * scale
 
     def embed_positions(self, table: Embedding) -> Tensor:
         """See `ops.ops.Ops`."""
-        return self._tensor(table.handle)[self._positions]
+        return self._tensor(table.handle)[self.positions]
 
     def embed_segments(self, table: Embedding) -> Tensor:
         """See `ops.ops.Ops`."""
@@ -163,13 +163,13 @@ class TorchOps:
 
     def position_factors(self, period: float, weight: float) -> Tensor:
         """See `ops.ops.Ops`."""
-        periods = torch.floor((self._positions.float() + 1.0) / period)
+        periods = torch.floor((self.positions.float() + 1.0) / period)
         return (torch.log1p(periods) * weight + 1.0)[:, None]
 
     def rotary(self, x: Tensor, table: RopeTable, head_dim: int) -> Tensor:
         """See `ops.ops.Ops`."""
         inv_freq = torch.tensor(table.inv_freq, dtype=torch.float32, device=x.device)
-        angles = self._positions.float()[:, None] * inv_freq
+        angles = self.positions.float()[:, None] * inv_freq
         cos = (angles.cos() * table.attention_factor)[:, None]  # [rows, 1, rotary_dim / 2]
         sin = (angles.sin() * table.attention_factor)[:, None]
 
@@ -353,11 +353,11 @@ class TorchOps:
 
     def wanted_rows(self, x: Tensor) -> Tensor:
         """See `ops.ops.Ops`."""
-        return x[self._wanted]
+        return x[self.wanted]
 
     def mean_rows(self, x: Tensor) -> Tensor:
         """See `ops.ops.Ops`."""
-        spans = zip(self._wanted_first, self._wanted.tolist(), strict=True)
+        spans = zip(self._wanted_first, self.wanted.tolist(), strict=True)
         means = [x[first : last + 1].mean(dim=0) for first, last in spans]
         return torch.stack(means) if means else x[:0]
 

@@ -17,7 +17,7 @@ from octavo import _native
 from octavo.backends.native.sampling import native_spec
 from octavo.backends.torch.kv_cache import TorchKvCache
 from octavo.backends.torch.reference import TorchOps
-from octavo.backends.torch.weights import Stack, TorchWeights
+from octavo.backends.torch.weights import ModelWeights, Stack, TorchWeights
 from octavo.config.engine import EngineConfig
 from octavo.contracts.grammar import ConstraintError, Mask, bits_of
 from octavo.contracts.kv_plan import MemoryNeeds, MemoryPlan
@@ -40,7 +40,7 @@ from octavo.ops.batch import BatchRow, StepBatch
 from octavo.ops.kv_types import kv_type
 from octavo.weights.checkpoint import Checkpoint
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(slots=True)
@@ -90,9 +90,7 @@ class TorchRunner:
         self._device = torch.device(device)
         self._kv_type = kv_type(config.cache.kv_cache_dtype, is_causal=self._facts.is_causal)
         self._int8 = config.model.activation_dtype == "int8"
-        self._weights = TorchWeights(
-            checkpoint.tensors, _DTYPES.get(config.model.dtype), int8_activations=self._int8
-        )
+        self._weights = self._make_weights(checkpoint)
         self._make_model(self._facts.max_position)  # to learn which tensors it needs
         self._weights.verify()
         if self._int8 and not self._weights.has_quantised_matrices:
@@ -163,7 +161,7 @@ class TorchRunner:
             block_size=plan.kv.block_size,
             kv_type=self._kv_type.layout,
             groups=self._kv_groups,
-            arithmetic=f"torch {torch.__version__} {self._device} {self._config.model.dtype}",
+            arithmetic=self._arithmetic,
         )
 
     def run(self, plan: StepPlan) -> StepResult:
@@ -221,8 +219,21 @@ class TorchRunner:
         self._loaded = None
         self._rows.clear()
 
+    def _make_weights(self, checkpoint: Checkpoint) -> ModelWeights:
+        return TorchWeights(
+            checkpoint.tensors,
+            DTYPES.get(self._config.model.dtype),
+            int8_activations=self._int8,
+        )
+
     def _make_model(self, max_model_len: int) -> CausalLM:
+        assert isinstance(self._weights, TorchWeights), self._weights
         return model_class(self._facts.architecture)(self._facts, self._weights, max_model_len)
+
+    @property
+    def _arithmetic(self) -> str:
+        """What may change a bit of the KV cache, besides the model; for its fingerprint."""
+        return f"torch {torch.__version__} {self._device} {self._config.model.dtype}"
 
     @property
     def _longest(self) -> int:
