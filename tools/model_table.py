@@ -27,6 +27,7 @@ log-probability by `tests/models/test_models.py`, over whole prompts and prompts
 vector's number or a label's score by `tests/models/test_encoders.py`, for models that make those
 ([embeddings](embeddings.md)). GGUF files are of several types, compared with the numbers that they
 store. A dash: no such test, so no such promise; Mistral's GGUF files call themselves Llama.
+With a dash in both native columns it needs `--backend torch`.
 `tools/model_table.py` writes this page.
 
 | Architecture | native, folder | native, GGUF | torch, folder | torch, GGUF |

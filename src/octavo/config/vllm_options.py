@@ -13,7 +13,7 @@ _ONE_RANK = "there is one rank"
 _TEXT_ONLY = "only text is served; images, audio and video are refused"
 _COMPILED = "nothing is compiled at start"
 _KERNELS = "the kernels are chosen for this machine at start"
-_NO_MAMBA = "no model with state-space layers is served"
+_STATES = "states of layers are kept in float32, in blocks of the one pool"
 _ADAPTERS = "adapters are not supported"
 _SPECULATION = "say it in --speculative-config; it would not change an answer"
 _LOGGED = "requests are never logged"
@@ -43,7 +43,7 @@ ENGINE_OPTIONS: tuple[VllmOption, ...] = (
         object="attention_config kernel_config ir_op_priority",
     ),
     *idle(
-        _NO_MAMBA,
+        _STATES,
         switch="use_replayssm enable_mamba_cache_stochastic_rounding",
         value="mamba_backend mamba_ssu_algorithm mamba_cache_dtype mamba_ssm_cache_dtype "
         "mamba_block_size mamba_cache_mode mamba_cache_philox_rounds replayssm_buffer_len",

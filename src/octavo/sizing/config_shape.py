@@ -55,7 +55,7 @@ def shape_from_facts(
 ) -> ModelShape:
     """The shape of a model that Octavo computes."""
     parameters = count_parameters(facts)
-    layers = range(facts.num_layers if facts.is_causal else 0)
+    layers = facts.attention_layers if facts.is_causal else ()
     entry = KvEntry(facts.num_kv_heads, facts.head_dim, is_latent=facts.latent is not None)
     return ModelShape(
         name=name,
@@ -70,6 +70,7 @@ def shape_from_facts(
         max_position=facts.max_position,
         entries=(entry,) * len(layers),
         windows=tuple(facts.window_of(layer) or 0 for layer in layers),
+        state_bytes=0 if facts.state is None else facts.state.num_bytes,
         is_served=is_served,
     )
 

@@ -97,7 +97,7 @@ def _common(keys: Fields, architecture: str, family: Family) -> ModelFacts:
         vocab_size=keys.integer("vocab_size", at_least=1),
         hidden_size=hidden_size,
         intermediate_size=keys.integer("intermediate_size", inner_size, at_least=1),
-        num_layers=keys.integer("num_hidden_layers", at_least=1, at_most=MAX_LAYERS),
+        num_layers=_num_layers(keys),
         num_heads=num_heads,
         num_kv_heads=keys.integer("num_key_value_heads", num_heads, at_least=1),
         head_dim=head_dim,
@@ -112,6 +112,12 @@ def _common(keys: Fields, architecture: str, family: Family) -> ModelFacts:
         learned_positions=family.learned_positions,
         dtype=_dtype(keys),
     )
+
+
+def _num_layers(keys: Fields) -> int:
+    """Files that list the kinds of their layers may not say how many there are."""
+    num_listed = len(keys.items("layers_block_type")) or None
+    return keys.integer("num_hidden_layers", num_listed, at_least=1, at_most=MAX_LAYERS)
 
 
 def _activation(keys: Fields) -> HiddenAct:

@@ -49,6 +49,8 @@ _OTHER_PARTS = (
     "multi_modal_projector.",
     "model.vision_tower.",
     "model.multi_modal_projector.",
+    "model.visual.",
+    "mtp.",  # layers that predict several tokens
 )
 
 
@@ -80,7 +82,7 @@ def open_folder(
     config = read_fields(folder / CONFIG)
     config.values = {**config.values, **(overrides or {})}
     facts = _facts(folder, config)
-    layout = layout_of(facts.architecture)
+    layout = layout_of(facts.architecture, has_experts=facts.moe is not None)
     stored = _stored_tensors(folder)
     quantisation = find_quantisation(folder, config)
     if quantisation is None:

@@ -34,7 +34,7 @@ from octavo.errors import ConfigError
 from octavo.logits_processors.rows import RowProcessors
 from octavo.models.base import CausalLM
 from octavo.models.kv_fingerprint import kv_fingerprint
-from octavo.models.kv_groups import kv_groups
+from octavo.models.kv_groups import kv_groups, with_state
 from octavo.models.registry import model_class
 from octavo.ops.batch import BatchRow, StepBatch
 from octavo.ops.kv_types import kv_type
@@ -102,10 +102,17 @@ class TorchRunner:
         facts = self._facts
         # Layers that are not causal share the storage of one: see ops.AttentionSpec.
         windows = (
-            [facts.window_of(i) or 0 for i in range(facts.num_layers)] if facts.is_causal else [0]
+            [facts.window_of(i) or 0 for i in facts.attention_layers] if facts.is_causal else [0]
         )
         shapes = [(facts.num_kv_heads, facts.head_dim)] * len(windows)
-        self._kv_groups = kv_groups(windows, shapes, self._longest)
+        groups = kv_groups(windows, shapes, self._longest)
+        num_lanes = max((len(group.layers) for group in groups), default=0)
+        token_bytes = 2 * facts.num_kv_heads * self._kv_type.row_bytes(facts.head_dim)
+        self._kv_groups, self._bytes_per_block = with_state(
+            groups,
+            num_lanes * config.cache.block_size * token_bytes,
+            0 if facts.state is None else facts.state.num_bytes,
+        )
         if config.cache.swap_dir is not None:
             raise ConfigError(
                 "--swap-dir needs the native back end: torch keeps the swap space in memory"
@@ -121,13 +128,10 @@ class TorchRunner:
     @property
     def needs(self) -> MemoryNeeds:
         """See `Runner`."""
-        facts, cache = self._facts, self._config.cache
-        token_bytes = 2 * facts.num_kv_heads * self._kv_type.row_bytes(facts.head_dim)
-        num_lanes = max(len(group.layers) for group in self._kv_groups)
         return MemoryNeeds(
             weights_bytes=self._weights.num_bytes,
             workspace_bytes=self._workspace_bytes(),
-            bytes_per_block=num_lanes * cache.block_size * token_bytes,
+            bytes_per_block=self._bytes_per_block,
             kv_groups=self._kv_groups,
         )
 
@@ -140,7 +144,7 @@ class TorchRunner:
             model=self._make_model(plan.max_model_len),
             tensors=self._weights.load(self._device, lambda done: report("weights", done)),
             cache=TorchKvCache(
-                groups=[group.layers for group in self._kv_groups],
+                groups=[group.layers for group in self._kv_groups if not group.num_state_blocks],
                 num_blocks=plan.kv.num_blocks,
                 block_size=plan.kv.block_size,
                 num_kv_heads=facts.num_kv_heads,
@@ -148,6 +152,7 @@ class TorchRunner:
                 type=self._kv_type,
                 device=self._device,
                 num_host_slots=plan.kv.num_host_slots,
+                state=facts.state,
             ),
         )
         self._fingerprint = kv_fingerprint(
@@ -242,8 +247,10 @@ class TorchRunner:
         num_tokens = config.scheduler.max_num_batched_tokens
         q_width = facts.num_heads * facts.head_dim
         widest = max(2 * facts.intermediate_size, q_width, facts.hidden_size)
+        if facts.state is not None:
+            widest = max(widest, 2 * facts.state.num_channels)
         logits = max(num_tokens, config.scheduler.max_num_seqs) * facts.vocab_size
-        scores = facts.num_heads * num_tokens * self._longest
+        scores = facts.num_heads * num_tokens * self._longest if facts.attention_layers else 0
         return 4 * 2 * (num_tokens * widest + max(logits, scores))
 
     def _update_rows(self, plan: StepPlan) -> None:
