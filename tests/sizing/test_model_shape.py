@@ -64,6 +64,27 @@ def test_devices_divide_heads_and_keep_latent_vectors_whole() -> None:
     assert deepseek.kv_bytes_per_token(KvType.BF16, 8) == deepseek.kv_bytes_per_token(KvType.BF16)
 
 
+@pytest.mark.parametrize(
+    ("values", "num_layers", "state_bytes"),
+    [
+        # 12 of 48 layers attend; 3 x 8192 channels, 32 heads of 128 x 128
+        (configs.QWEN_3_NEXT_80B, 12, 36 * 4 * (3 * 8192 + 32 * 128 * 128)),
+        (configs.GRANITE_4_H_TINY, 4, 36 * 4 * (3 * 3328 + 48 * 64 * 128)),
+        (configs.MAMBA_2_2_7B, 0, 64 * 4 * (3 * 5376 + 80 * 64 * 128)),
+        (configs.JAMBA_V0_1, 4, 28 * 4 * (3 * 8192 + 8192 * 16)),
+    ],
+)
+def test_layers_with_a_state_keep_it_for_a_request_and_nothing_for_a_token(
+    values: dict[str, Any], num_layers: int, state_bytes: int
+) -> None:
+    """What the convolution sees, and what each head keeps, in float32."""
+    shape = shape_of(values)
+
+    assert len(shape.entries) == num_layers
+    assert shape.state_bytes == state_bytes
+    assert shape.state_bytes_per_device(2) == state_bytes // 2
+
+
 def test_windows_are_those_of_each_layer() -> None:
     """By `layer_types`, by a pattern, or of all layers; only where they are switched on."""
     assert shape_of(configs.GPT_OSS_20B).windows == (128, 0) * 12

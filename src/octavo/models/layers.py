@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from octavo.config.model_facts import ModelFacts
 from octavo.ops.alibi import alibi_slopes
-from octavo.ops.ops import AttentionSpec, Ops
+from octavo.ops.ops import AttentionSpec, GateActivation, HeadPart, Ops
 from octavo.ops.rope import RopeTable
 from octavo.ops.weights import Embedding, Linear, Weights
 
@@ -53,7 +53,7 @@ class HeadNorm:
 class Attention:
     """Self-attention with grouped KV heads; rotary positions and a q/k norm as the facts say.
 
-    One product makes queries, keys and values.
+    One product makes queries, keys, values, and gates of what is attended to where there are some.
     """
 
     def __init__(
@@ -61,9 +61,12 @@ class Attention:
     ) -> None:
         q_width = facts.num_heads * facts.head_dim
         kv_width = facts.num_kv_heads * facts.head_dim
-        self._widths = (q_width, kv_width, kv_width)
+        parts = {"q_proj": q_width, "k_proj": kv_width, "v_proj": kv_width}
+        if facts.attention_gate:
+            parts["gate_proj"] = q_width
+        self._widths = tuple(parts.values())
         self._qkv = weights.linear(
-            [f"{name}.q_proj", f"{name}.k_proj", f"{name}.v_proj"],
+            [f"{name}.{part}" for part in parts],
             list(self._widths),
             facts.hidden_size,
             bias=facts.attention_bias,
@@ -83,7 +86,7 @@ class Attention:
             self._sinks = weights.vector(f"{name}.sinks", facts.num_heads)
         self._rope = rope
         self._spec = AttentionSpec(
-            layer=layer if facts.is_causal else 0,
+            layer=facts.attention_layers.index(layer) if facts.is_causal else 0,
             num_heads=facts.num_heads,
             num_kv_heads=facts.num_kv_heads,
             head_dim=facts.head_dim,
@@ -97,7 +100,7 @@ class Attention:
 
     def __call__(self, ops: Ops[T], x: T) -> T:
         """x: [rows, hidden_size], result alike."""
-        q, k, v = ops.split(ops.linear(x, self._qkv), self._widths)
+        q, k, v, *gates = ops.split(ops.linear(x, self._qkv), self._widths)
         if self._qk_norms:
             q_norm, k_norm = self._qk_norms
             q, k = q_norm(ops, q), k_norm(ops, k)
@@ -106,7 +109,16 @@ class Attention:
             k = ops.rotary(k, self._rope, self._spec.head_dim)
         if self._temperature is not None:
             q = ops.multiply_rows(q, ops.position_factors(*self._temperature))
-        return ops.linear(ops.attention(q, k, v, self._spec, self._sinks), self._out)
+        attended = ops.attention(q, k, v, self._spec, self._sinks)
+        for gate in gates:
+            attended = gated_by(ops, gate, attended, self._widths[0], "sigmoid")
+        return ops.linear(attended, self._out)
+
+
+def gated_by(ops: Ops[T], gate: T, x: T, width: int, activation: GateActivation) -> T:
+    """`act(gate) * x`, both [rows, width]."""
+    parts = HeadPart(gate, width), HeadPart(x, width)
+    return ops.gated(ops.join_heads(parts, 1), activation)
 
 
 def _slopes(facts: ModelFacts) -> tuple[float, ...]:
@@ -130,13 +142,10 @@ class GatedMlp:
 
 
 class PlainMlp:
-    """`down(act(up(x)))` (Vaswani et al. 2017)."""
+    """`down(act(up(x)))` (Vaswani et al. 2017), of `size` inner columns."""
 
-    def __init__(self, facts: ModelFacts, weights: Weights, name: str) -> None:
-        self._up = weights.linear(
-            [f"{name}.up_proj"], [facts.intermediate_size], facts.hidden_size, bias=facts.mlp_bias
-        )
-        size = facts.intermediate_size
+    def __init__(self, facts: ModelFacts, weights: Weights, name: str, size: int) -> None:
+        self._up = up_projection(facts, weights, name, size, bias=facts.mlp_bias)
         self._down = down_projection(facts, weights, name, size, bias=facts.mlp_bias)
         self._activation = facts.hidden_act
 
@@ -151,6 +160,13 @@ def gate_up_projection(
     """The first product of a gated MLP."""
     names = [f"{name}.gate_proj", f"{name}.up_proj"]
     return weights.linear(names, [size, size], facts.hidden_size, bias=bias)
+
+
+def up_projection(
+    facts: ModelFacts, weights: Weights, name: str, size: int, *, bias: bool
+) -> Linear:
+    """The first product of a plain MLP."""
+    return weights.linear([f"{name}.up_proj"], [size], facts.hidden_size, bias=bias)
 
 
 def down_projection(

@@ -17,6 +17,7 @@ from octavo.backends.native.program import attention_layers, build_program
 from octavo.backends.native.recorder import record
 from octavo.backends.native.sampling import native_spec
 from octavo.backends.native.weights import NativeWeights
+from octavo.backends.native.without_states import refuse_states
 from octavo.config.engine import EngineConfig
 from octavo.contracts.kv_plan import KVPlan, MemoryNeeds, MemoryPlan
 from octavo.contracts.progress import ReportProgress
@@ -61,6 +62,8 @@ class NativeRunner:
 
     def __init__(self, config: EngineConfig, checkpoint: Checkpoint) -> None:
         self._facts = checkpoint.facts
+        if self._facts.state is not None:
+            refuse_states()
         self._scheduler = config.scheduler
         self._block_size = config.cache.block_size
         self._kv_type = kv_type(config.cache.kv_cache_dtype, is_causal=self._facts.is_causal)

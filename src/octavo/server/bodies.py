@@ -27,8 +27,8 @@ _COSTLY_SIGNS = (b"{", b"[", b".", b"e", b"E")
 _PIECE = 2**16  # bytes
 LONGEST_NAME = 100  # characters of an unknown field that an error repeats
 _PLACE = re.compile(r"^(?P<what>.*?) - at `(?:key in )?\$\.?(?P<path>[^`]*)`$", re.DOTALL)
-
-
+_LIMIT = re.compile(r"Expected `\w+(?: \| null)?` (?P<sign>[<>]=) (?P<bound>\S+)")
+_RULES = {"<=": ("at most", "less_than_equal"), ">=": ("at least", "greater_than_equal")}
 _FORM = "application/x-www-form-urlencoded"  # what curl says when nobody tells it otherwise
 
 
@@ -93,9 +93,23 @@ def _decoded(body: bytes, kind: type[S]) -> S:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        raise _located(error) from None
+        lenient = _decoded_leniently(body, kind)
+        if lenient is None:
+            raise _located(error) from None
+        return lenient
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequestError(f"the body is not valid JSON: {error}") from None
+
+
+def _decoded_leniently(body: bytes, kind: type[S]) -> S | None:
+    """With numbers and booleans that are written as texts, as vLLM takes them; None: not even so.
+
+    Only for bodies that are wrong otherwise, so that nothing else means two things.
+    """
+    try:
+        return msgspec.json.decode(body, type=kind, strict=False)
+    except msgspec.ValidationError:
+        return None
 
 
 def _checked_spans(body: bytes) -> list[Span]:
@@ -159,4 +173,8 @@ def _located(error: msgspec.ValidationError) -> InvalidRequestError:
             return InvalidRequestError(f"{missing[1]} is missing", param=missing[1])
         return InvalidRequestError(f"the body is wrong: {text}")
     path = found["path"] or "body"
+    limit = _LIMIT.fullmatch(found["what"])
+    if limit is not None:  # the rule has pydantic's name, as in vLLM's errors
+        side, rule = _RULES[limit["sign"]]
+        return InvalidRequestError(f"{path} must be {side} {limit['bound']} ({rule})", param=path)
     return InvalidRequestError(f"{path}: {found['what']}", param=path)

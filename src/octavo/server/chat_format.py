@@ -12,7 +12,12 @@ import string
 from dataclasses import dataclass, replace
 from typing import Any
 
-from octavo.chat.reasoning.registry import ReasoningStyle, find_style, style_of_template
+from octavo.chat.reasoning.registry import (
+    ReasoningStyle,
+    find_style,
+    style_of_template,
+    tagged_style,
+)
 from octavo.chat.stream import ChatStream
 from octavo.chat.tools.base import ToolDialect
 from octavo.chat.tools.forced import NamedCall, RequiredCalls, arguments_schema, required_schema
@@ -44,10 +49,16 @@ class ChatFormat:
     def of(cls, config: ServerConfig, template: str | None) -> ChatFormat:
         """By the flags, else by the template. Raises ConfigError for an unknown name."""
         dialect = config.tool_call_parser or dialect_of_template(template) or NO_PARSER
-        style = config.reasoning_parser or style_of_template(template) or NO_PARSER
+        tags = config.reasoning_tags
+        named = config.reasoning_parser or tags.reasoning_parser
+        style = named or style_of_template(template) or NO_PARSER
         return cls(
             None if dialect == NO_PARSER else find_dialect(dialect),
-            None if style == NO_PARSER else find_style(style),
+            tagged_style(
+                None if style == NO_PARSER else find_style(style),
+                tags.reasoning_start_str,
+                tags.reasoning_end_str,
+            ),
             None if dialect == NO_PARSER else dialect,
             None if style == NO_PARSER else style,
         )

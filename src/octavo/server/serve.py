@@ -322,7 +322,6 @@ class _Server:
             log_config=None,
             access_log=False,
             server_header=False,
-            root_path=self._config.root_path,
             timeout_graceful_shutdown=2,
             timeout_keep_alive=30,
             http=bounded_protocol(self._config.max_header_bytes),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from octavo.config.model_facts import ModelFacts
+from octavo.contracts.own_models import load_plugins, registered_names
 from octavo.errors import UnsupportedModelError
 from octavo.sizing.counting_weights import count_parameters
 from octavo.sizing.model_shape import KvEntry, ModelShape, Storage, weight_bytes
@@ -37,12 +38,13 @@ def shape_from_config(
     else:
         is_quantised = False
     names = config.texts("architectures")
+    load_plugins()
     for architecture in names:
         if base_architecture(architecture) is not None:
             facts = facts_from_config(_without_quantisation(values), where)
             return shape_from_facts(facts, name, storage, is_served=not is_quantised)
     found = ", ".join(names) or "none"
-    known = ", ".join(sorted(FAMILIES))
+    known = ", ".join(sorted({*FAMILIES, *registered_names()}))
     raise UnsupportedModelError(
         f"{where}: the parameters of the architecture {found} cannot be counted. Known: {known}"
     )
@@ -53,7 +55,7 @@ def shape_from_facts(
 ) -> ModelShape:
     """The shape of a model that Octavo computes."""
     parameters = count_parameters(facts)
-    layers = range(facts.num_layers if facts.is_causal else 0)
+    layers = facts.attention_layers if facts.is_causal else ()
     entry = KvEntry(facts.num_kv_heads, facts.head_dim, is_latent=facts.latent is not None)
     return ModelShape(
         name=name,
@@ -68,6 +70,7 @@ def shape_from_facts(
         max_position=facts.max_position,
         entries=(entry,) * len(layers),
         windows=tuple(facts.window_of(layer) or 0 for layer in layers),
+        state_bytes=0 if facts.state is None else facts.state.num_bytes,
         is_served=is_served,
     )
 

@@ -175,6 +175,10 @@ class Tokenizer:
         """One token for display, a special one as it is written."""
         return self.vocabulary.token_text(token_id)
 
+    def piece_of(self, token_id: int) -> str:
+        """One token as the vocabulary spells it, such as `Ġis`; empty for an id that is none."""
+        return self.library.id_to_token(token_id) or ""
+
     def token_bytes(self, token_id: int) -> bytes:
         """The exact bytes that a token adds to a text; of a special one its name."""
         return self.vocabulary.token_bytes(token_id)

@@ -15,11 +15,12 @@ from octavo.config.model_facts import ModelFacts
 from octavo.weights.checkpoint import TensorView
 from octavo.weights.expert_stacks import StackLayout, experts_apart, is_stack
 from octavo.weights.latent_heads import is_latent, latent_parts
+from octavo.weights.state_layers import gated_queries, is_state_part, state_parts
 from octavo.weights.views import check_columns, check_rows, rows_of, transposed
 
 QKV, GATE_UP = "self_attn.qkv_proj", "mlp.gate_up_proj"
+SHARED_GATE_UP = "mlp.shared_expert.gate_up_proj"
 Q, K, V = "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"
-GATE, UP = "mlp.gate_proj", "mlp.up_proj"
 # Matrices of which many read one input together, as it is.
 _SHARED_INPUT = re.compile(r"\.(mlp\.experts\.\d+|self_attn\.(k_up|v_up))\.")
 
@@ -67,11 +68,17 @@ def _parts(
         yield from experts_apart(name, view, facts.moe, arrangement.experts)
     elif stem.endswith(QKV):
         yield from _qkv(name, view, facts, arrangement)
-    elif stem.endswith(GATE_UP):
+    elif facts.state is not None and is_state_part(name):
+        yield from state_parts(name, view, facts.state)
+    elif stem.endswith((GATE_UP, SHARED_GATE_UP)):
         inner = facts.intermediate_size
+        if facts.moe is not None and stem.endswith(SHARED_GATE_UP):
+            inner = facts.moe.shared_size
         check_rows(view, 2 * inner)
-        yield rows_of(view, name.replace(GATE_UP, GATE), range(inner))
-        yield rows_of(view, name.replace(GATE_UP, UP), range(inner, 2 * inner))
+        yield rows_of(view, name.replace("gate_up_proj", "gate_proj"), range(inner))
+        yield rows_of(view, name.replace("gate_up_proj", "up_proj"), range(inner, 2 * inner))
+    elif stem.endswith(Q) and facts.attention_gate:
+        yield from gated_queries(name, view, facts)
     elif stem.endswith((Q, K)) and arrangement.rotary_pairs:
         num_heads = facts.num_heads if stem.endswith(Q) else facts.num_kv_heads
         check_rows(view, num_heads * facts.head_dim)

@@ -33,6 +33,11 @@ def check_facts(facts: ModelFacts, where: str) -> None:
         )
     if facts.moe is not None:
         _check_moe(facts.moe, where)
+    if facts.state is not None and facts.state.num_heads % facts.state.num_groups:
+        raise CorruptFileError(
+            f"{where}: {facts.state.num_heads} heads that carry a state cannot share the keys of "
+            f"{facts.state.num_groups} groups"
+        )
     if not facts.learned_positions and not facts.alibi:
         _check_rope(facts.rope, facts, where)
     if facts.local_rope is not None:
