@@ -291,7 +291,8 @@ void bind_sampler(nb::module_& module) {
       .def_rw("min_tokens", &SamplingSpec::min_tokens)
       .def_rw("stop_token_ids", &SamplingSpec::stop_token_ids)
       .def_rw("num_logprobs", &SamplingSpec::num_logprobs)
-      .def_rw("num_prompt_logprobs", &SamplingSpec::num_prompt_logprobs);
+      .def_rw("num_prompt_logprobs", &SamplingSpec::num_prompt_logprobs)
+      .def_rw("logprob_token_ids", &SamplingSpec::logprob_token_ids);
 }
 
 // For runners that compute logits elsewhere.

@@ -396,6 +396,7 @@ class SamplingSpec:
     stop_token_ids: list[int]
     num_logprobs: int
     num_prompt_logprobs: int
+    logprob_token_ids: list[int]
 
 class RowSampler:
     """The sampling state of one row."""

@@ -247,7 +247,7 @@ def test_what_transformers_does_not_know_is_refused(tmp_path: Path) -> None:
     """Nobody has it."""
     tiny_folder(tmp_path, model_type="made_up", architectures=["MadeUpForCausalLM"])
 
-    with pytest.raises(UnsupportedModelError, match=r"MadeUpForCausalLM: Octavo has no such model"):
+    with pytest.raises(UnsupportedModelError, match=r"MadeUpForCausalLM: transformers .* not read"):
         open_foreign(tmp_path)
 
 
@@ -350,6 +350,18 @@ def test_code_of_a_folder_runs_only_where_it_is_trusted(
     runner = start_runner(TransformersRunner, open_foreign(folder, trusts_code=True), sizes)
     ours = all_logprobs(StepDriver(runner, sizes), PROMPT, [20, 23], VOCAB_SIZE)
     assert (ours - foreign("llama").logprobs).abs().max() > 0.1  # the hook counts
+
+
+def test_code_that_nobody_needs_is_not_run(foreign: MakeModel, tmp_path: Path) -> None:
+    """Many folders bring code for models that transformers has since."""
+    folder = tmp_path / "m"
+    shutil.copytree(folder_of(foreign("exaone4")), folder)
+    (folder / "modeling_mine.py").write_text("raise RuntimeError('run')", encoding="utf-8")
+    auto_map = {"AutoConfig": "modeling_mine.C", "AutoModelForCausalLM": "modeling_mine.M"}
+
+    checkpoint = open_foreign(change_config(folder, auto_map=auto_map))
+
+    assert checkpoint.facts.architecture == "Exaone4ForCausalLM"
 
 
 def test_a_model_whose_sequences_touch_is_refused_when_it_is_loaded(

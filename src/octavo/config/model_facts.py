@@ -68,6 +68,7 @@ class PoolingFacts:
     activation: ScoreActivation = "softmax"
     # Widths to which embeddings may be cut (Kusupati et al. 2022): these, or any where it is None
     dimensions: tuple[int, ...] | None = ()
+    of_tokens: bool = False  # a request that names no task wants a vector of each token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ _DISTRIBUTED = "KV blocks are not sent to other engines"
 _FILES = "files are mapped into memory as they are"
 _WEIGHTS_IN_RAM = "weights are in the host's memory anyway"
 _METRICS = "/metrics has what is measured here"
+_GRAMMAR_BACKENDS = ("auto", "guidance", "xgrammar", "outlines", "lm-format-enforcer")
 _LLGUIDANCE = "llguidance compiles every grammar"
 _SERVER = "it is an option of the server"
 
@@ -164,10 +165,9 @@ ENGINE_OPTIONS: tuple[VllmOption, ...] = (
     ),
     *refused(
         _LLGUIDANCE + ", and requests say the rest",
-        ({"backend": "auto"}, {"backend": "guidance"}),
+        tuple({"backend": name} for name in _GRAMMAR_BACKENDS),
         object="structured_outputs_config",
     ),
-    *refused("name a style with --reasoning-parser", object="reasoning_config"),
     # Other than text
     *idle(
         _TEXT_ONLY,
@@ -278,14 +278,8 @@ SERVER_OPTIONS: tuple[VllmOption, ...] = (
     *refused(_ADAPTERS, list="lora_modules"),
     *refused(_ADAPTERS, removed=True, list="prompt_adapters"),
     *refused(
-        "the form is found in the chat template", ("auto",), value="chat_template_content_format"
-    ),
-    *refused(
         "name the template with --chat-template instead of in requests",
         switch="trust_request_chat_template",
-    ),
-    *refused(
-        "requests carry chat_template_kwargs themselves", object="default_chat_template_kwargs"
     ),
     *refused("answers come from the assistant", ("assistant",), value="response_role"),
     *refused(_YOUR_CODE, value="tool_parser_plugin", list="middleware"),
@@ -331,6 +325,7 @@ BATCH_OPTIONS: tuple[VllmOption, ...] = (
 KEYWORD_OPTIONS: tuple[VllmOption, ...] = (
     *idle(_SERVER, switch="disable_log_stats", value="reasoning_parser shutdown_timeout"),
     *idle(_SERVER, list="served_model_name"),
+    *idle(_SERVER, object="reasoning_config"),
     *idle(_TEXT_ONLY, switch="enable_mm_processor_stats"),
     *refused("name the file as the model", value="model_weights"),
 )

@@ -42,6 +42,7 @@ NOT_WITH_BEAMS = (
     "stop",
     "min_tokens",
     "prompt_logprobs",
+    "logprob_token_ids",
     "logit_bias",
     "allowed_token_ids",
     "bad_words",

@@ -131,8 +131,10 @@ def _changed(pooling: PoolingFacts, changes: dict[str, Any]) -> PoolingFacts:
             raise ConfigError(f"--pooler-config: {key} must be one of {known}, got {value!r}")
         elif key in _LENGTH_KEYS and isinstance(value, bool):
             pooling = _with_activation(pooling, value)
+        elif key == "task" and value in (pooling.task, f"token_{pooling.task}"):
+            pooling = replace(pooling, of_tokens=value != pooling.task)
         elif value is not None:
-            known = ", ".join((*_METHOD_KEYS, *_LENGTH_KEYS))
+            known = ", ".join((*_METHOD_KEYS, *_LENGTH_KEYS, "task"))
             raise ConfigError(f"--pooler-config: {key}={value!r} is not supported; known: {known}")
     return pooling
 

@@ -449,7 +449,8 @@ class ScriptedExecutor:
             if self._candidates is not None and token_id >= 0:
                 best = self._candidates(row.token_ids, num_logprobs)
                 token_id = best[0][0] if row.sampling.temperature == 0 else token_id
-            entry = logprobs_of(token_id, num_logprobs, best)
+            asked = [(other, -0.5) for other in row.sampling.logprob_token_ids]
+            entry = logprobs_of(token_id, num_logprobs, asked or best)
             result.logprobs.setdefault(number, []).append(entry)
         row.token_ids.append(token_id)
         return token_id

@@ -29,6 +29,11 @@ from octavo.weights.hf_folder import (
 from octavo.weights.hf_generation import chat_template
 from octavo.weights.json_file import read_fields
 
+_TRUST = (
+    ". The folder brings Python code of its own: --trust-remote-code lets it run, with all that "
+    "this process may do"
+)
+
 logger = logging.getLogger(__name__)
 
 
@@ -62,19 +67,15 @@ def open_foreign(
     where = f"{keys.where}: {architecture}"
     if "quantization_config" in keys:
         raise UnsupportedModelError(f"{where}: quantised checkpoints need a model of Octavo's")
-    if "auto_map" in keys and not trusts_code:
-        raise UnsupportedModelError(
-            f"{where} brings Python code of its own; --trust-remote-code lets it run, with all "
-            "that this process may do"
-        )
     tensors = float_tensors(folder)
-    config = _config(folder, overrides or {}, where, trusts_code=trusts_code)
-    text = config.get_text_config()
     try:
+        config = _config(folder, overrides or {}, trusts_code=trusts_code)
+        text = config.get_text_config()
         model = _empty_model(config, trusts_code=trusts_code)
         probed = probe(model, text)
     except UnsupportedModelError as error:
-        raise UnsupportedModelError(f"{where}: {error}") from error
+        hint = "" if trusts_code or "auto_map" not in keys else _TRUST
+        raise UnsupportedModelError(f"{where}: {error}{hint}") from error
     if type(model).__name__ not in keys.texts("architectures"):
         logger.warning("%s: transformers runs it as %s", where, type(model).__name__)
     facts = with_generation(_facts(architecture, text, probed, where), folder, keys)
@@ -91,15 +92,15 @@ def open_foreign(
     )
 
 
-def _config(folder: Path, overrides: Mapping[str, object], where: str, *, trusts_code: bool) -> Any:
+def _config(folder: Path, overrides: Mapping[str, object], *, trusts_code: bool) -> Any:
     try:
         return AutoConfig.from_pretrained(
             folder, trust_remote_code=trusts_code, local_files_only=True, **overrides
         )
     except Exception as error:
         raise UnsupportedModelError(
-            f"{where}: Octavo has no such model, and transformers {transformers.__version__} does "
-            f"not read its configuration ({_short(error)})"
+            f"transformers {transformers.__version__} does not read its configuration "
+            f"({_short(error)})"
         ) from error
 
 
