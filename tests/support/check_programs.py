@@ -57,7 +57,7 @@ PROGRAMS = {
     ),
     "sampler": Program(("tests/test_sampler.cpp", "sampler.cpp")),
     "kernels": Program(("tests/test_kernels.cpp",), uses_isa=True),
-    "attention": Program(("tests/test_attention.cpp",), uses_isa=True),
+    "attention": Program(("tests/test_attention.cpp", "row_groups.cpp"), uses_isa=True),
     "linear": Program(
         ("tests/test_linear.cpp", "tests/bench_linear.cpp", "packing.cpp"),
         per_isa=("tests/linear_kernels.cpp",),
