@@ -32,7 +32,8 @@ bool RowGroups::any_share(const BatchRow* rows, int64_t count) {
 
 int64_t RowGroups::num_common(const BatchRow& a, const BatchRow& b) const {
   const int64_t most = std::min(num_full(a), num_full(b));
-  const int64_t count = std::mismatch(a.block_table, a.block_table + most, b.block_table).first - a.block_table;
+  const int32_t* differs = std::mismatch(a.block_table, a.block_table + most, b.block_table).first;
+  const int64_t count = differs - a.block_table;
   return count * block_size_ < kLeastShared ? 0 : count;
 }
 

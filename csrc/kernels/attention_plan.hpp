@@ -200,8 +200,7 @@ class AttentionPlan {
   template <class Visit>
   OCTAVO_INLINE void each_unit(const BatchRow& first, int64_t num_rows, int64_t part, Visit visit) const {
     const int64_t num_tokens = num_rows > 1 ? num_rows : first.num_tokens;
-    // As many rows that share to each unit: all tiles of one row but the last are full.
-    const int64_t step = num_rows > 1 ? ceil_div(num_rows, ceil_div(num_rows, tile_tokens_)) : tile_tokens_;
+    const int64_t step = num_rows > 1 ? tile_rows(first, num_rows) : tile_tokens_;
     AttentionUnit unit;
     const int64_t head_in_group = part % group_parts_ * part_heads_;
     unit.kv_head = part / group_parts_;
@@ -215,6 +214,15 @@ class AttentionPlan {
       set_keys(unit);
       visit(unit);
     }
+  }
+
+  // Rows of a unit of rows that share keys: the same for all units, and so few that there are enough tasks
+  // for the threads that such a part of the step's rows would occupy.
+  OCTAVO_INLINE int64_t tile_rows(const BatchRow& first, int64_t num_rows) const {
+    const int64_t tasks_of_tile = num_parts() * ceil_div(first.shared_len, kChunk);
+    const int64_t wanted = ceil_div(num_threads_ * num_rows, args_.batch->num_rows * tasks_of_tile);
+    const int64_t num_tiles = greatest(ceil_div(num_rows, tile_tokens_), wanted);
+    return ceil_div(num_rows, least(num_tiles, num_rows));
   }
 
   OCTAVO_INLINE void set_keys(AttentionUnit& unit) const {

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "../row_groups.hpp"
@@ -246,9 +248,13 @@ class Runner {
       biases.push_back(0.5f / static_cast<float>(head + 1));
     }
     if (shape_.is_biased) args.sinks = args.slopes = biases.data();
-    // No thread waits for another inside a phase, so they may as well take turns.
     for (const auto phase : {kernels_.attention, kernels_.attention_merge}) {
-      for (int thread = 0; thread < num_threads; ++thread) phase(args, thread, num_threads);
+      std::vector<std::thread> others;
+      for (int thread = 1; thread < num_threads; ++thread) {
+        others.emplace_back(phase, std::cref(args), thread, num_threads);
+      }
+      phase(args, 0, num_threads);
+      for (std::thread& other : others) other.join();
     }
     for (int64_t i = 0; i < partials + guard; ++i) {
       if (std::isnan(memory[static_cast<size_t>(i)])) continue;

@@ -308,7 +308,7 @@ struct PlanRecord {
   }
 };
 
-int64_t count_units(const AttentionArgs& args) {
+int64_t count_units(const AttentionArgs& args, int num_threads) {
   const int64_t most_rows = std::min(kTileFloats / args.kv.head_dim, kTileRows);
   const int64_t group = args.num_heads / args.kv.num_kv_heads;
   const int64_t parts = (group + most_rows - 1) / most_rows;
@@ -316,12 +316,22 @@ int64_t count_units(const AttentionArgs& args) {
   int64_t count = 0;
   for (int32_t r = 0; r < args.batch->num_rows; ++r) {
     const BatchRow& row = args.batch->rows[r];
-    const bool is_seen = args.window == 0 || std::all_of(&row, &row + row.num_sharing, [&](const BatchRow& each) {
-      return each.context_len < args.window;
-    });
+    const auto is_before_window = [&](const BatchRow& each) {
+      return args.window == 0 || each.context_len < args.window;
+    };
+    const bool is_seen = std::all_of(&row, &row + row.num_sharing, is_before_window);
     const bool is_joint = row.num_sharing > 1 && tile > 1 && is_seen;
-    const int64_t num_tokens = is_joint ? row.num_sharing : row.num_tokens;
-    count += (num_tokens + tile - 1) / tile * args.kv.num_kv_heads * parts;
+    int64_t tiles = (row.num_tokens + tile - 1) / tile;
+    if (is_joint) {
+      // For so many threads there is work of which all can take a part.
+      const int64_t tasks = args.kv.num_kv_heads * parts * ((row.shared_len + kChunk - 1) / kChunk);
+      const int64_t all_tasks = tasks * args.batch->num_rows;
+      const int64_t fewest = (int64_t{num_threads} * row.num_sharing + all_tasks - 1) / all_tasks;
+      tiles = std::max((row.num_sharing + tile - 1) / tile, std::min<int64_t>(fewest, row.num_sharing));
+      const int64_t rows = (row.num_sharing + tiles - 1) / tiles;
+      tiles = (row.num_sharing + rows - 1) / rows;
+    }
+    count += tiles * args.kv.num_kv_heads * parts;
     if (is_joint) r += row.num_sharing - 1;
   }
   return count;
@@ -368,9 +378,10 @@ void check_plan() {
     args.num_heads = args.kv.num_kv_heads * random.between(1, 9);
     args.window = random.pick<int64_t>({0, 0, 1000});
 
-    const PlanRecord record(args, static_cast<int>(random.between(1, 20)));
+    const auto num_threads = static_cast<int>(random.between(1, 20));
+    const PlanRecord record(args, num_threads);
     const auto found = static_cast<int64_t>(record.tasks_left.size());
-    check(found == count_units(args), "case %d: %ld units", i, static_cast<long>(found));
+    check(found == count_units(args, num_threads), "case %d: %ld units", i, static_cast<long>(found));
     for (const auto& [key, left] : record.tasks_left) {
       check(left == 0, "case %d: %ld tasks left", i, static_cast<long>(left));
     }
