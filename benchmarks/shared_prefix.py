@@ -42,6 +42,8 @@ class Workload:
 
 WORKLOADS = {
     "8 rows behind 2048": Workload(1, 8, 2048, 32, 48),
+    "2 rows behind 2048": Workload(1, 2, 2048, 32, 48),
+    "8 rows behind 512": Workload(1, 8, 512, 32, 48),
     "32 rows behind 2048": Workload(1, 32, 2048, 32, 24),
     "W3, 8 x 8 behind 512": Workload(8, 8, 512, 32, 24),
     "W6, n = 8 of 256": Workload(1, 1, 0, 256, 64, choices=8),
@@ -148,7 +150,8 @@ def measure(trees: Sequence[Path], model: str, names: Sequence[str], rounds: int
     try:
         for number in range(rounds + 1):
             for name in names:
-                answers = [worker.run(name) for worker in workers]
+                order = workers[:: 1 if number % 2 else -1]
+                answers = [worker.run(name) for worker in order][:: 1 if number % 2 else -1]
                 if any(one["tokens"] != answers[0]["tokens"] for one in answers):
                     raise RuntimeError(f"{name}: the trees give different tokens")
                 if number == 0:

@@ -7,7 +7,7 @@ namespace octavo {
 namespace {
 
 constexpr int64_t kMostSharing = 16;     // rows of a group: as many as one tile of attention may hold
-constexpr int64_t kLeastShared = 64;     // tokens; fewer are read as fast row by row
+constexpr int64_t kLeastShared = 512;    // tokens; fewer are read as fast row by row
 
 }  // namespace
 

@@ -250,9 +250,9 @@ void check_shared_prefixes(const KernelTable& kernels) {
   Random random(8);
   for (const KvType type : kKvTypes) {
     check_sharing(kernels, {9, 3, 64, type, 32, 0, 0.0f, true}, 512, 64, random);
-    check_sharing(kernels, {4, 1, 16, type, 8, 0, 2.0f}, 272, 300, random);  // ends inside a chunk, in eights
-    check_sharing(kernels, {2, 2, 32, type, 16, 600}, 512, 32, random);      // a window has passed some
-    check_sharing(kernels, {60, 1, 16, type, 32}, 96, 0, random);            // more heads than a tile holds
+    check_sharing(kernels, {4, 1, 16, type, 8, 0, 2.0f}, 528, 300, random);  // ends inside a chunk, in eights
+    check_sharing(kernels, {2, 2, 32, type, 16, 800}, 512, 32, random);      // a window has passed some
+    check_sharing(kernels, {60, 1, 16, type, 32}, 512, 0, random);           // more heads than a tile holds
   }
 }
 

@@ -13,7 +13,7 @@ using namespace octavo::tests;
 
 namespace {
 
-constexpr int64_t kBlockSize = 32;
+constexpr int64_t kBlockSize = 256;
 
 // Rows and the tables that they point to.
 struct Batch {

@@ -18,13 +18,13 @@ BLOCK_SIZE = 16
 SYSTEM = (
     "You keep the log of a lighthouse. Each entry names the wind, the ships that passed, what was "
     "repaired and who came to visit; nothing is left out and nothing is made up. "
-) * 10
+) * 18
 QUESTIONS = ["Who came?", "Which ships passed the light on the night of the storm?", "Why?", "And then?"]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True, logprobs=2)
 
 
 def make(**options: Any) -> LLM:
-    defaults: dict[str, Any] = {"block_size": BLOCK_SIZE, "max_model_len": 640}
+    defaults: dict[str, Any] = {"block_size": BLOCK_SIZE, "max_model_len": 1024}
     return LLM(model=str(smollm2_path()), **(defaults | options))
 
 
