@@ -2,16 +2,17 @@
 
     python -m benchmarks.shared_prefix --tree OTHER/src --out benchmarks/results/FILE
 
-Each tree, this one first, has a process of its own with the model in it; a round goes through all of
-them, workload by workload, so that what else the machine does falls on all alike. A step's time is the
-gap between two tokens of a request while all requests of the workload decode. Answers of all trees are
-compared, for they must not differ.
+Each tree, this one first, has a process of its own with the model in it; a round goes through all
+of them, workload by workload, so that what else the machine does falls on all alike. A step's time
+is the gap between two tokens of a request while all requests of the workload decode. Answers of
+all trees are compared, for they must not differ.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import subprocess
@@ -78,7 +79,7 @@ async def step_times(engine: AsyncLLM, work: Workload) -> tuple[list[float], lis
     gaps = [
         late - early
         for one in times
-        for early, late in zip(one, one[1:], strict=False)
+        for early, late in itertools.pairwise(one)
         if begin <= early and late <= end
     ]
     return gaps, [tokens for choices in found for tokens in choices]
@@ -134,7 +135,8 @@ class _Worker:
         )
 
     def run(self, name: str) -> dict[str, Any]:
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         print(name, file=self._process.stdin, flush=True)
         answer: dict[str, Any] = json.loads(self._process.stdout.readline())
         return answer

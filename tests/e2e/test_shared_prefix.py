@@ -19,7 +19,12 @@ SYSTEM = (
     "You keep the log of a lighthouse. Each entry names the wind, the ships that passed, what was "
     "repaired and who came to visit; nothing is left out and nothing is made up. "
 ) * 18
-QUESTIONS = ["Who came?", "Which ships passed the light on the night of the storm?", "Why?", "And then?"]
+QUESTIONS = [
+    "Who came?",
+    "Which ships passed the light on the night of the storm?",
+    "Why?",
+    "And then?",
+]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True, logprobs=2)
 
 
@@ -38,7 +43,10 @@ def numbers(choices: list[CompletionOutput]) -> list[tuple[list[int], list[dict[
     return [
         (
             list(choice.token_ids),
-            [{token: one.logprob for token, one in place.items()} for place in choice.logprobs or []],
+            [
+                {token: one.logprob for token, one in place.items()}
+                for place in choice.logprobs or []
+            ],
         )
         for choice in choices
     ]
@@ -58,7 +66,7 @@ def alone(kv_type: str) -> Iterator[LLM]:
 
 
 def test_rows_behind_one_system_prompt_answer_as_each_alone(alone: LLM, kv_type: str) -> None:
-    """Twice as many rows as a small tile holds, of different lengths, with the prefix in the cache."""
+    """Rows of different lengths, more than a small tile holds; the prefix is in the cache."""
     prompts = [SYSTEM + question * (1 + i % 3) for i, question in enumerate(QUESTIONS * 3)]
     expected = [answer(alone, prompt, GREEDY)[0] for prompt in prompts]
 
@@ -71,7 +79,9 @@ def test_rows_behind_one_system_prompt_answer_as_each_alone(alone: LLM, kv_type:
 
 def test_eight_choices_answer_as_eight_requests_alone(alone: LLM, kv_type: str) -> None:
     """Choice i of n is seeded with the seed plus i."""
-    several = SamplingParams(n=8, temperature=0.8, seed=77, max_tokens=12, ignore_eos=True, logprobs=2)
+    several = SamplingParams(
+        n=8, temperature=0.8, seed=77, max_tokens=12, ignore_eos=True, logprobs=2
+    )
     singles = []
     for number in range(8):
         single = several.clone()
