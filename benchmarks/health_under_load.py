@@ -21,53 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import quantile, write_results
+from benchmarks.stress.hostile import MEGABYTES, hostile_bodies
 from benchmarks.stress.served import Served, end_servers_on_term
 
 LIMIT_S = 0.1
 PROBE_EVERY_S = 0.01
-MEGABYTES = 20
 NUM_STREAMS = 64
-_DEPTH = 60_000
 
 Work = Callable[[Served, float], Awaitable[list[int]]]  # until a time; statuses of the answers
-
-
-def _body(**fields: Any) -> bytes:
-    return json.dumps(fields).encode()
-
-
-def _chat(**fields: Any) -> bytes:
-    return _body(messages=[{"role": "user", "content": "Hi"}], max_tokens=4, **fields)
-
-
-def hostile_bodies() -> dict[str, tuple[str, bytes]]:
-    """Name -> (path, body)."""
-    completions, chat = "/v1/completions", "/v1/chat/completions"
-    size = MEGABYTES * 2**20
-    text = ("The quick brown fox, it jumps. " * (size // 31))[: size - 200]
-    deep_schema = '{"type": "array", "items": ' * _DEPTH + "{}" + "}" * _DEPTH
-    options = [f"choice number {number}" for number in range(size // 30)]
-    return {
-        "text": (completions, _body(prompt=text)),
-        "chat": (chat, _body(messages=[{"role": "user", "content": text}])),
-        "million ids": (completions, _body(prompt=[17] * 1_000_000)),
-        "many numbers": (completions, b'{"prompt": [' + b"1," * (size // 2 - 20) + b"1]}"),
-        "prompts of ids": (completions, _body(prompt=[[17] * 1000] * 1000)),
-        "many messages": (chat, _body(messages=[{"role": "user", "content": "Hi"}] * 400_000)),
-        "large schema": (chat, _chat(structured_outputs={"json": {"enum": options}})),
-        "many choices": (chat, _chat(structured_outputs={"choice": options})),
-        "deep grammar": (
-            chat,
-            _chat(
-                structured_outputs={"grammar": "root ::= " + "(" * _DEPTH + '"a"' + ")" * _DEPTH}
-            ),
-        ),
-        "deep schema": (
-            chat,
-            _chat()[:-1] + b', "structured_outputs": {"json": ' + deep_schema.encode() + b"}}",
-        ),
-        "not JSON": (chat, b"[" * size),
-    }
 
 
 async def repeat(path: str, body: bytes, served: Served, end_s: float) -> list[int]:
@@ -85,7 +46,7 @@ async def streams(served: Served, end_s: float) -> list[int]:
         statuses = []
         while time.monotonic() < end_s:
             prompt = f"Story number {number}: once upon a time"
-            body = _body(prompt=prompt, max_tokens=100, stream=True, ignore_eos=True)
+            body = {"prompt": prompt, "max_tokens": 100, "stream": True, "ignore_eos": True}
             statuses.append((await served.ask("POST", "/v1/completions", body))[0])
         return statuses
 

@@ -45,9 +45,7 @@ using Ints = std::vector<int32_t>;
 
 std::vector<float> copy_floats(const nb::object& buffer) {
   const Bytes bytes(buffer);
-  const int64_t count = bytes.size() / static_cast<int64_t>(sizeof(float));
-  const float* first = bytes.floats(count);
-  return std::vector<float>(first, first + count);
+  return bytes.copied_floats(bytes.size() / static_cast<int64_t>(sizeof(float)));
 }
 
 WeightType weight_type(int32_t value) {
@@ -293,7 +291,8 @@ void bind_sampler(nb::module_& module) {
       .def_rw("min_tokens", &SamplingSpec::min_tokens)
       .def_rw("stop_token_ids", &SamplingSpec::stop_token_ids)
       .def_rw("num_logprobs", &SamplingSpec::num_logprobs)
-      .def_rw("num_prompt_logprobs", &SamplingSpec::num_prompt_logprobs);
+      .def_rw("num_prompt_logprobs", &SamplingSpec::num_prompt_logprobs)
+      .def_rw("logprob_token_ids", &SamplingSpec::logprob_token_ids);
 }
 
 // For runners that compute logits elsewhere.

@@ -5,10 +5,13 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <numeric>
 #include <optional>
 #include <vector>
 
 #include "convert.hpp"
+#include "dispatch.hpp"
+#include "memory.hpp"
 #include "packing.hpp"
 #include "python_bytes.hpp"
 #include "quantise.hpp"
@@ -97,6 +100,29 @@ nb::bytes quantise(int32_t from, const nb::object& data, int64_t cols, int32_t t
   return to_bytes(result);
 }
 
+// Packed for a moment, and looked up: the one place that knows what the types mean is the kernels.
+nb::bytes float_rows(int32_t type, const nb::object& rows, int64_t cols) {
+  const Bytes bytes(rows);
+  const WeightType from = type_of(type);
+  if (cols < 1 || cols % block_elements(from) != 0) throw std::invalid_argument("the columns are no whole blocks");
+  const int64_t row_bytes = file_row_bytes(from, cols);
+  if (bytes.size() % row_bytes != 0) throw std::invalid_argument("the data are no whole rows");
+  const int64_t num_rows = bytes.size() / row_bytes, num_panels = (num_rows + kPanelRows - 1) / kPanelRows;
+  std::vector<float> values(static_cast<size_t>(num_rows * cols));
+  bool is_finite = true;
+  {
+    const nb::gil_scoped_release release;
+    const Memory panels(num_panels * panel_bytes(from, cols));
+    is_finite = pack_panels({bytes.data(), from, from, num_rows, cols, nullptr, panels.data(), 0, num_panels});
+    std::vector<int32_t> ids(static_cast<size_t>(num_rows));
+    std::iota(ids.begin(), ids.end(), 0);
+    find_kernels("").embed({from, panels.data(), panel_bytes(from, cols), num_rows, cols, ids.data(), 1.0f,
+                            values.data(), cols, 0, num_rows});
+  }
+  if (!is_finite) throw std::domain_error("it holds a number that is not finite");
+  return nb::bytes(values.data(), values.size() * sizeof(float));
+}
+
 nb::tuple tables_of(int32_t type, const nb::object& rows, int64_t cols) {
   const Bytes bytes(rows);
   const int64_t row_bytes = file_row_bytes(type_of(type), cols);
@@ -110,9 +136,10 @@ nb::bytes nested(const nb::object& codes, const nb::object& map, const nb::objec
   const Bytes code_bytes(codes), map_bytes(map), scale_bytes(scales);
   const int64_t count = code_bytes.size();
   if (block < 1) throw std::invalid_argument("a block needs at least one scale");
-  const float* table = map_bytes.floats(256);
-  const float* outer = scale_bytes.floats((count + block - 1) / block);
-  const std::vector<float> result = nested_scales(code_bytes.data(), count, table, outer, block, offset);
+  const std::vector<float> table = map_bytes.copied_floats(256);
+  const std::vector<float> outer = scale_bytes.copied_floats((count + block - 1) / block);
+  const std::vector<float> result =
+      nested_scales(code_bytes.data(), count, table.data(), outer.data(), block, offset);
   return nb::bytes(result.data(), result.size() * sizeof(float));
 }
 
@@ -131,16 +158,17 @@ void bind_conversions(nb::module_& module) {
   module.def("int_tables", &tables_of, "type"_a, "rows"_a, "cols"_a);
   module.def(
       "repack_blocks",
-      [](int32_t type, const nb::object& data) {
+      [](int32_t type, const nb::object& data, float factor) {
         const Bytes bytes(data);
         std::vector<uint8_t> result;
         {
           const nb::gil_scoped_release release;
-          result = repack_blocks(type, bytes.data(), bytes.size());
+          result = repack_blocks(type, bytes.data(), bytes.size(), factor);
         }
         return to_bytes(result);
       },
-      "ggml_type"_a, "data"_a);
+      "ggml_type"_a, "data"_a, "factor"_a = 1.0f);
+  module.def("float_rows", &float_rows, "type"_a, "data"_a, "cols"_a);
   module.def("nested_scales", &nested, "codes"_a, "map"_a, "scales"_a, "block"_a, "offset"_a);
 }
 

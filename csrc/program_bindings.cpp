@@ -32,7 +32,8 @@ void bind_enums(nb::module_& module) {
       .value("SQUARED_RELU", Activation::SquaredRelu)
       .value("TANH", Activation::Tanh)
       .value("SIGMOID", Activation::Sigmoid)
-      .value("CLAMPED_SWIGLU", Activation::ClampedSwiglu);
+      .value("CLAMPED_SWIGLU", Activation::ClampedSwiglu)
+      .value("HARDTANH", Activation::Hardtanh);
   nb::enum_<Scoring>(module, "Scoring")
       .value("SOFTMAX", Scoring::Softmax)
       .value("SOFTMAX_CHOSEN", Scoring::SoftmaxChosen)

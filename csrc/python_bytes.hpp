@@ -4,8 +4,10 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
+#include <cstring>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace octavo {
 
@@ -22,15 +24,28 @@ class Bytes {
   uint8_t* data() const { return static_cast<uint8_t*>(view_.buf); }
   int64_t size() const { return view_.len; }
 
+  // Of arrays, which begin where a float may lie.
   float* floats(int64_t count) const {
+    require_floats(count);
+    return static_cast<float*>(view_.buf);
+  }
+
+  // Of parts of files, which may begin at any byte.
+  std::vector<float> copied_floats(int64_t count) const {
+    require_floats(count);
+    std::vector<float> values(static_cast<size_t>(count));
+    if (count > 0) std::memcpy(values.data(), view_.buf, static_cast<size_t>(view_.len));
+    return values;
+  }
+
+ private:
+  void require_floats(int64_t count) const {
     if (view_.len != count * static_cast<int64_t>(sizeof(float))) {
       throw std::invalid_argument("expected " + std::to_string(count) + " float32, got " +
                                   std::to_string(view_.len) + " bytes");
     }
-    return static_cast<float*>(view_.buf);
   }
 
- private:
   Py_buffer view_;
 };
 

@@ -202,6 +202,35 @@ Block from_q8_k(const uint8_t* block) {
   return result;
 }
 
+// ---- NVFP4: four scales of E4M3, then eight bytes for each 16 elements, element i and i + 8 in byte i ----
+
+constexpr int32_t kNvfp4 = 40;
+constexpr int64_t kNvfp4Bytes = 36;
+
+// By ggml's reading: a scale has no sign, and what would be no number is zero.
+float nvfp4_scale(uint8_t code) {
+  return code == 0x7f ? 0.0f : 256.0f * f16_to_float(static_cast<uint16_t>((code & 0x7f) << 7));
+}
+
+uint8_t nvfp4_code(const uint8_t* group, int i) { return i < 8 ? group[i] & 15 : group[i - 8] >> 4; }
+
+std::vector<uint8_t> from_nvfp4(const uint8_t* data, int64_t num_blocks, float factor) {
+  const int64_t out_bytes = panel_layout(WeightType::FP4_16).file_block;
+  std::vector<uint8_t> result(static_cast<size_t>(2 * num_blocks * out_bytes));
+  uint8_t* out = result.data();
+  for (int64_t half = 0; half < 2 * num_blocks; ++half, out += out_bytes) {
+    const uint8_t* block = data + half / 2 * kNvfp4Bytes;
+    const uint8_t* scales = block + 2 * (half % 2);
+    const uint8_t* first = block + 4 + 16 * (half % 2);
+    const float d[] = {factor * nvfp4_scale(scales[0]), factor * nvfp4_scale(scales[1])};
+    std::memcpy(out, d, sizeof d);
+    for (int i = 0; i < 16; ++i) {
+      out[8 + i] = static_cast<uint8_t>(nvfp4_code(first, i) | (nvfp4_code(first + 8, i) << 4));
+    }
+  }
+  return result;
+}
+
 struct Format {
   int32_t ggml_type;
   int64_t bytes;
@@ -223,19 +252,20 @@ const Format* find_format(int32_t ggml_type) {
 
 }  // namespace
 
-int64_t repacked_block_bytes(int32_t ggml_type) {
-  const Format* format = find_format(ggml_type);
-  return format ? format->bytes : 0;
-}
-
-std::vector<uint8_t> repack_blocks(int32_t ggml_type, const uint8_t* data, int64_t bytes) {
+std::vector<uint8_t> repack_blocks(int32_t ggml_type, const uint8_t* data, int64_t bytes, float factor) {
+  if (ggml_type == kNvfp4) {
+    if (bytes % kNvfp4Bytes != 0) throw std::invalid_argument("the data are no whole blocks");
+    return from_nvfp4(data, bytes / kNvfp4Bytes, factor);
+  }
   const Format* format = find_format(ggml_type);
   if (!format) throw std::invalid_argument("no GGUF type that is repacked");
   if (bytes % format->bytes != 0) throw std::invalid_argument("the data are no whole blocks");
   const int64_t num_blocks = bytes / format->bytes, out_bytes = panel_layout(WeightType::INT8_K).file_block;
   std::vector<uint8_t> result(static_cast<size_t>(num_blocks * out_bytes));
   for (int64_t i = 0; i < num_blocks; ++i) {
-    format->read(data + i * format->bytes).write(result.data() + i * out_bytes);
+    Block block = format->read(data + i * format->bytes);
+    block.d *= factor;
+    block.write(result.data() + i * out_bytes);
   }
   return result;
 }

@@ -1,5 +1,5 @@
-// From GGUF types that have no kernels of their own to INT8_K (packing.hpp), which says the same numbers in more
-// bits.
+// From GGUF types that have no kernels of their own to one of ours that says the same numbers: INT8_K, or FP4_16
+// for NVFP4 (packing.hpp).
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,8 @@
 
 namespace octavo {
 
-// Bytes of a block of 256 elements of a GGUF type that repack_blocks takes; 0 for others.
-int64_t repacked_block_bytes(int32_t ggml_type);
-
-// Blocks of INT8_K for `bytes` bytes of blocks of that type. Nothing is rounded.
+// Our blocks for `bytes` bytes of blocks of that type, their scales times `factor`. Nothing else is rounded.
 // Throws std::invalid_argument for another type or no whole blocks.
-std::vector<uint8_t> repack_blocks(int32_t ggml_type, const uint8_t* data, int64_t bytes);
+std::vector<uint8_t> repack_blocks(int32_t ggml_type, const uint8_t* data, int64_t bytes, float factor = 1.0f);
 
 }  // namespace octavo

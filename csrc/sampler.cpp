@@ -198,31 +198,52 @@ double uniform(uint64_t seed, int64_t position) {
   return static_cast<double>(word >> 11) * 0x1.0p-53;
 }
 
-TokenLogprobs top_logprobs(const KernelTable& kernels, const float* logits, int64_t vocab_size,
-                           int32_t token, int32_t count) {
+namespace {
+
+// The logarithm of the sum of exponentials. Throws where no probabilities can be made of the logits.
+double checked_log_sum(const KernelTable& kernels, const float* logits, int64_t vocab_size) {
   float highest;
   double log_sum;
   kernels.log_sum_exp(logits, vocab_size, &highest, &log_sum);
   if (!std::isfinite(log_sum)) {
     throw std::runtime_error("the model computed logits that are NaN or infinite");
   }
-  const auto logprob = [&](float logit) { return static_cast<float>(logit - log_sum); };
+  return log_sum;
+}
 
+TokenLogprobs entry_of(const float* logits, int64_t vocab_size, double log_sum,
+                       std::vector<int32_t> token_ids) {
+  TokenLogprobs result;
+  result.token_ids = std::move(token_ids);
+  result.logprobs.reserve(result.token_ids.size());
+  for (const int32_t id : result.token_ids) {
+    result.logprobs.push_back(static_cast<float>(logits[id] - log_sum));
+  }
+  const float chosen = logits[result.token_ids.front()];
+  result.rank = static_cast<int32_t>(1 + count_above(logits, vocab_size, chosen));
+  return result;
+}
+
+}  // namespace
+
+TokenLogprobs top_logprobs(const KernelTable& kernels, const float* logits, int64_t vocab_size,
+                           int32_t token, int32_t count) {
+  const double log_sum = checked_log_sum(kernels, logits, vocab_size);
   const size_t best = static_cast<size_t>(std::clamp<int64_t>(count, 0, vocab_size));
   Candidates candidates = best_candidates(logits, vocab_size, best, -kInfinity);
   std::sort(candidates.begin(), candidates.end(), is_better);
+  std::vector<int32_t> token_ids{token};
+  token_ids.reserve(candidates.size() + 1);
+  for (const Candidate& candidate : candidates) token_ids.push_back(candidate.token_id);
+  return entry_of(logits, vocab_size, log_sum, std::move(token_ids));
+}
 
-  TokenLogprobs result;
-  result.token_ids.reserve(candidates.size() + 1);
-  result.logprobs.reserve(candidates.size() + 1);
-  result.token_ids.push_back(token);
-  result.logprobs.push_back(logprob(logits[token]));
-  for (const Candidate& candidate : candidates) {
-    result.token_ids.push_back(candidate.token_id);
-    result.logprobs.push_back(logprob(candidate.logit));
-  }
-  result.rank = static_cast<int32_t>(1 + count_above(logits, vocab_size, logits[token]));
-  return result;
+TokenLogprobs logprobs_of(const KernelTable& kernels, const float* logits, int64_t vocab_size,
+                          int32_t token, const std::vector<int32_t>& others) {
+  const double log_sum = checked_log_sum(kernels, logits, vocab_size);
+  std::vector<int32_t> token_ids{token};
+  token_ids.insert(token_ids.end(), others.begin(), others.end());
+  return entry_of(logits, vocab_size, log_sum, std::move(token_ids));
 }
 
 // --- State of one row -----------------------------------------------------------------------------
@@ -408,7 +429,9 @@ int32_t RowSampler::sample(const KernelTable& kernels, float* logits, TokenSpan 
   }
   if (wants_logprobs) {
     const float* unedited = raw.empty() ? logits : raw.data();
-    *logprobs = top_logprobs(kernels, unedited, size, token_id, spec.num_logprobs);
+    *logprobs = spec.logprob_token_ids.empty()
+                    ? top_logprobs(kernels, unedited, size, token_id, spec.num_logprobs)
+                    : logprobs_of(kernels, unedited, size, token_id, spec.logprob_token_ids);
   }
   return token_id;
 }

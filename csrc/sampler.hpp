@@ -28,9 +28,11 @@ struct SamplingSpec {
   std::vector<int32_t> stop_token_ids;
   int32_t num_logprobs = -1;
   int32_t num_prompt_logprobs = -1;
+  std::vector<int32_t> logprob_token_ids;  // unless empty, these in place of the best ones
 };
 
-// Log-probabilities at one position: the actual token first, then the best ones in order.
+// Log-probabilities at one position: the actual token first, then the best ones in order, or those that
+// were asked for.
 struct TokenLogprobs {
   std::vector<int32_t> token_ids;
   std::vector<float> logprobs;
@@ -40,6 +42,10 @@ struct TokenLogprobs {
 // Raw log-probabilities of `token` and the `count` best (ties: lower id first); logits are not changed.
 TokenLogprobs top_logprobs(const KernelTable& kernels, const float* logits, int64_t vocab_size,
                            int32_t token, int32_t count);
+
+// The same of `token` and of `others`, in their order.
+TokenLogprobs logprobs_of(const KernelTable& kernels, const float* logits, int64_t vocab_size,
+                          int32_t token, const std::vector<int32_t>& others);
 
 // Tokens of a row, in somebody's memory.
 struct TokenSpan {

@@ -93,6 +93,7 @@ enum class Activation : int32_t {
   Tanh = 5,
   Sigmoid = 6,
   ClampedSwiglu = 7,  // of two inputs: the gate of a gated MLP
+  Hardtanh = 8,
 };
 
 // Rows of a weight matrix that are interleaved into one panel; see packing.hpp.

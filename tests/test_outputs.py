@@ -26,6 +26,14 @@ def test_the_actual_token_comes_first_with_its_own_rank() -> None:
     assert by_token(ENTRIES[1], None) == {9: Logprob(-3.0, 40, None)}
 
 
+def test_tokens_that_are_not_the_best_have_no_rank() -> None:
+    """Those of `logprob_token_ids`; the actual one has its own."""
+    listed = LogprobList([TokenLogprobs([9, 5], [-3.0, -7.0], 40)], None, is_ranked=False)
+
+    assert listed[0] == {9: Logprob(-3.0, 40), 5: Logprob(-7.0, None)}
+    assert listed[:1][0] == listed[0]
+
+
 def test_tokens_are_named_only_when_looked_at() -> None:
     """Nobody pays for logprobs that are passed on in raw form."""
     named = []

@@ -40,6 +40,7 @@ VLLM_DEFAULTS = {
     "min_tokens": 0,
     "logprobs": None,
     "prompt_logprobs": None,
+    "logprob_token_ids": None,
     "detokenize": True,
     "skip_special_tokens": True,
     "spaces_between_special_tokens": True,
@@ -67,6 +68,7 @@ RIGHT: dict[str, list[Any]] = {
     "min_tokens": [0, 16],
     "logprobs": [None, -1, 0, 20],
     "prompt_logprobs": [None, -1, 0, 20],
+    "logprob_token_ids": [None, [], [5], [7, 5, 7], list(range(128))],
     "logit_bias": [None, {}, {5: 1}, {"5": -100, 7: 100.0}],
     "allowed_token_ids": [None, [3]],
     "bad_words": [None, [], ["x y"]],
@@ -90,6 +92,7 @@ WRONG: dict[str, list[Any]] = {
     "min_tokens": [-1, 17, 1.0, None],
     "logprobs": [-2, 1.5, True, "5"],
     "prompt_logprobs": [-2, True],
+    "logprob_token_ids": [7, [-1], ["5"], [True], {"5": 1}, list(range(129))],
     "logit_bias": [
         [1],
         {"cat": 1},
@@ -109,6 +112,15 @@ WRONG: dict[str, list[Any]] = {
     "detokenize": [0],
     "output_kind": [0, "DELTA", None],
 }
+
+
+def test_asked_tokens_leave_no_room_for_another_number_of_them() -> None:
+    """As in vLLM."""
+    assert SamplingParams(logprob_token_ids=[5, 7], logprobs=2).wants_logprobs
+    assert SamplingParams(logprob_token_ids=[5]).wants_logprobs
+    assert not SamplingParams(logprob_token_ids=[]).wants_logprobs
+    with pytest.raises(InvalidRequestError, match="logprobs must be 2"):
+        SamplingParams(logprob_token_ids=[5, 7], logprobs=5)
 
 
 def test_the_defaults_are_those_of_vllm() -> None:

@@ -65,6 +65,7 @@ ALLOWED: dict[str, set[str]] = {
     "__init__": TEXT | {"engine", "llm"},  # names only, resolved on first use
 }
 TORCH_HOMES = ("backends/torch/",)
+TRANSFORMERS_HOME = "backends/torch/foreign/"
 FORBIDDEN = {"transformers", "numpy", "safetensors", "gguf"}
 # Where an import inside a function is allowed, and why.
 LAZY_OK = {
@@ -117,6 +118,9 @@ def faults(path: Path) -> Iterator[str]:
                 yield f"{where}: import of {module} hidden in a function"
         elif top == "torch" and not relative.startswith(TORCH_HOMES):
             yield f"{where}: torch outside {', '.join(TORCH_HOMES)}"
+        elif top == "transformers" and relative.startswith(TORCH_HOMES):
+            if not relative.startswith(TRANSFORMERS_HOME):
+                yield f"{where}: transformers outside {TRANSFORMERS_HOME}"
         elif top in FORBIDDEN and not relative.startswith(TORCH_HOMES):
             yield f"{where}: {top} is not a dependency of the package"
         elif (

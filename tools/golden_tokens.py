@@ -31,6 +31,15 @@ LLAMA3 = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 QWEN = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+O200K = "|".join(
+    (
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    )
+)
 NUM_STRINGS = 100
 
 
@@ -57,7 +66,7 @@ def encoders() -> list[tuple[str, Callable[[str], list[int]]]]:
         elif name.startswith("mistral"):
             found.append((name, sentencepiece.SentencePieceProcessor(str(path)).encode))
         else:
-            pattern = {"gpt2": GPT2, "llama3": LLAMA3, "qwen": QWEN}[name]
+            pattern = {"gpt2": GPT2, "gpt-oss": O200K, "llama3": LLAMA3, "qwen": QWEN}[name]
             found.append((name, _ranked(_ranks(path), pattern)))
     return found
 

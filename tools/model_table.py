@@ -4,7 +4,8 @@
     python tools/model_table.py models.xml
 
 A cell is the largest difference to transformers' numbers that any test of that architecture, kind
-of file and back end measured; the same for ways to quantise. What no test runs has no cell.
+of file and back end measured; the same for ways to quantise and for transformers' own code. What no
+test runs has no cell.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import sys
 import xml.etree.ElementTree as ET
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +27,7 @@ log-probability by `tests/models/test_models.py`, over whole prompts and prompts
 vector's number or a label's score by `tests/models/test_encoders.py`, for models that make those
 ([embeddings](embeddings.md)). GGUF files are of several types, compared with the numbers that they
 store. A dash: no such test, so no such promise; Mistral's GGUF files call themselves Llama.
+With a dash in both native columns it needs `--backend torch`.
 `tools/model_table.py` writes this page.
 
 | Architecture | native, folder | native, GGUF | torch, folder | torch, GGUF |
@@ -41,6 +44,29 @@ weight in memory, scales included; the type is how the native back end holds it
 
 | Checkpoint | type in memory | bits | native | torch |
 |---|---|---|---|---|
+"""
+FOREIGN_HEAD = """
+# Transformers' code
+
+A decoder that Octavo lacks runs with the code that Hugging Face transformers has for it, on the
+torch back end (`--backend torch`, after `pip install 'octavo[transformers]'`), with Octavo's paged
+attention inside; `--model-impl transformers` runs any model so. Continuous batching, chunked
+prefill, prefix caching, preemption, speculation, KV types and sampling are the same as for Octavo's
+own models. `--dtype auto` computes in the checkpoint's type. Python code that a checkpoint brings
+runs only with `--trust-remote-code`.
+
+At start one pass without numbers finds what the code asks attention for: heads, scale, windows,
+soft caps, sinks. Refused, with the reason, is what would not give transformers' numbers in a batch:
+code without `_supports_attention_backend`, layers that keep a state (Mamba, convolutions), masks of
+another shape, code that numbers tokens itself, quantised checkpoints, models that make vectors. Two
+small passes after loading show that sequences do not see each other.
+
+Tested by `tests/models/test_foreign_models.py` (the largest difference of a log-probability, over
+whole prompts and prompts in chunks) and by `tests/e2e/test_foreign_equality.py`. A model of your
+own, for both back ends: [adding a model](adding-a-model.md).
+
+| Architecture | transformers' code | Octavo's own model |
+|---|---|---|
 """
 BACKENDS = ("native", "torch")
 
@@ -84,7 +110,26 @@ def quantised(report: Path) -> dict[str, Quantised]:
     return table
 
 
-def page(table: dict[str, Cells], ways: dict[str, Quantised]) -> str:
+def foreign(report: Path) -> dict[str, float]:
+    """Architecture -> largest difference with transformers' code."""
+    table: dict[str, float] = {}
+    for case in ET.parse(report).iter("testcase"):  # noqa: S314  our own test run wrote it
+        found = {p.get("name", ""): p.get("value", "") for p in case.iter("property")}
+        if "foreign" in found and case.find("failure") is None:
+            name, difference = found["foreign"], float(found["largest_difference"])
+            table[name] = max(table.get(name, 0.0), difference)
+    return table
+
+
+def foreign_lines(table: dict[str, float], own: Iterable[str]) -> list[str]:
+    """The rows of transformers' code, in order of their names."""
+    return [
+        f"| {name} | {table[name]:.1e} | {'yes' if name in own else 'no'} |\n"
+        for name in sorted(table)
+    ]
+
+
+def page(table: dict[str, Cells], ways: dict[str, Quantised], others: dict[str, float]) -> str:
     """The page, architectures in order of their names."""
     lines = []
     for architecture in sorted(table):
@@ -97,17 +142,19 @@ def page(table: dict[str, Cells], ways: dict[str, Quantised]) -> str:
         shown = [f"{differences[b]:.1e}" if b in differences else "-" for b in BACKENDS]
         cells = " | ".join([name, entry.types, entry.bits, *shown])
         quantised_lines.append(f"| {cells} |\n")
-    return HEAD + "".join(lines) + QUANTISED_HEAD + "".join(quantised_lines)
+    foreign_part = FOREIGN_HEAD + "".join(foreign_lines(others, table))
+    return HEAD + "".join(lines) + QUANTISED_HEAD + "".join(quantised_lines) + foreign_part
 
 
 def main() -> None:
     """Reads the report named on the command line."""
     if len(sys.argv) != 2:
         sys.exit("usage: model_table.py REPORT.xml")
-    table = measured(Path(sys.argv[1]))
+    report = Path(sys.argv[1])
+    table = measured(report)
     if not table:
         sys.exit(f"{sys.argv[1]} has no measured differences; run the model tests with --junitxml")
-    DOC.write_text(page(table, quantised(Path(sys.argv[1]))), encoding="utf-8")
+    DOC.write_text(page(table, quantised(report), foreign(report)), encoding="utf-8")
     print(f"{DOC.name}: {len(table)} architectures")
 
 

@@ -72,6 +72,14 @@ struct SigmoidFunction {
   }
 };
 
+// x within 1 of 0; a NaN stays one
+struct HardtanhFunction {
+  template <class V>
+  static OCTAVO_INLINE typename V::Floats apply(typename V::Floats x) {
+    return V::max(V::set1(-1.0f), V::min(V::set1(1.0f), x));
+  }
+};
+
 // With gate at most 7 and up within 7 of 0: gate * sigmoid(1.702 gate) * (up + 1) (OpenAI 2025).
 struct ClampedSwigluFunction {
   template <class V>
@@ -96,6 +104,7 @@ OCTAVO_INLINE void with_activation(Activation activation, Visit visit) {
     case Activation::SquaredRelu: return visit(SquaredReluFunction{});
     case Activation::Tanh: return visit(TanhFunction{});
     case Activation::Sigmoid: return visit(SigmoidFunction{});
+    case Activation::Hardtanh: return visit(HardtanhFunction{});
     case Activation::ClampedSwiglu: return;  // has two inputs, see gated()
   }
 }

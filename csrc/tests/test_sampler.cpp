@@ -398,6 +398,7 @@ void test_logprobs() {
     SamplingSpec spec = random_spec(random.pick<float>({0.0f, 1.0f}));
     spec.num_logprobs = random.pick<int32_t>({0, 1, 5, 20, 5000});
     spec.seed = static_cast<uint64_t>(i);
+    if (i % 5 == 0) spec.logprob_token_ids = {2, 0};
     if (i % 2 == 0) {  // edits must not show
       spec.bias_token_ids = {1};
       spec.bias_values = {5.0f};
@@ -407,20 +408,21 @@ void test_logprobs() {
 
     const std::vector<size_t> order = ranking(logits);
     const std::vector<double> probabilities = softmax(logits, 1.0);
-    const size_t count = std::min<size_t>(static_cast<size_t>(spec.num_logprobs), logits.size());
+    const Tokens& asked = spec.logprob_token_ids;
+    const size_t count = asked.empty() ? std::min<size_t>(spec.num_logprobs, logits.size()) : 2;
     const bool has_ids = result.token_ids.size() == count + 1 && result.token_ids[0] == token;
     check(has_ids, "case %d: ids", i);
     for (size_t j = 0; j < result.token_ids.size(); ++j) {
       const auto id = static_cast<size_t>(result.token_ids[j]);
-      if (j > 0) check(id == order[j - 1], "case %d: place %zu", i, j);
+      const size_t at = j == 0 ? id : asked.empty() ? order[j - 1] : size_t(asked[j - 1]);
+      check(id == at, "case %d: place %zu", i, j);
       const double error = std::abs(result.logprobs[j] - std::log(probabilities[id]));
       check(error < 3e-6, "case %d: logprob off by %g", i, error);
     }
-    const auto place = std::find(order.begin(), order.end(), static_cast<size_t>(token));
-    const long rank = place - order.begin() + 1;
+    const long rank = std::find(order.begin(), order.end(), size_t(token)) - order.begin() + 1;
     check(result.rank == rank, "case %d: rank %d instead of %ld", i, result.rank, rank);
   }
-  const TokenLogprobs ties = top_logprobs(kernels(), Logits{1, 2, 2, 0}.data(), 4, 2, 2);
+  const auto ties = top_logprobs(kernels(), Logits{1, 2, 2, 0}.data(), 4, 2, 2);
   check(ties.rank == 1 && ties.token_ids == Tokens{2, 1, 2}, "ties%s", "");
 }
 

@@ -118,8 +118,17 @@ def quantise_rows(type: int, data: Buffer, cols: int, to: int) -> bytes:
 def int_tables(type: int, rows: Buffer, cols: int) -> tuple[bytes, bytes, bytes]:
     """Rows of INT4 or INT8 as codes in words, float16 scales, and zero points (INT4 only)."""
 
-def repack_blocks(ggml_type: int, data: Buffer) -> bytes:
-    """Blocks of a GGUF type without kernels of its own as INT8_K. ValueError for another type."""
+def float_rows(type: int, data: Buffer, cols: int) -> bytes:
+    """float32 numbers of rows of any weight type.
+
+    Raises ValueError where one is not finite.
+    """
+
+def repack_blocks(ggml_type: int, data: Buffer, factor: float = 1.0) -> bytes:
+    """Blocks of a GGUF type without kernels of its own as INT8_K, those of NVFP4 as FP4_16.
+
+    Their scales are multiplied by `factor`. ValueError for another type.
+    """
 
 def nested_scales(codes: Buffer, map: Buffer, scales: Buffer, block: int, offset: float) -> bytes:
     """float32 map[code] * scales[i // block] + offset for each code."""
@@ -180,6 +189,7 @@ class Activation(Enum):
     TANH = 5
     SIGMOID = 6
     CLAMPED_SWIGLU = 7
+    HARDTANH = 8
 
 class Scoring(Enum):
     """What a router chooses experts by; see csrc/router.hpp."""
@@ -386,6 +396,7 @@ class SamplingSpec:
     stop_token_ids: list[int]
     num_logprobs: int
     num_prompt_logprobs: int
+    logprob_token_ids: list[int]
 
 class RowSampler:
     """The sampling state of one row."""

@@ -10,6 +10,7 @@
     |- ModelFileError           a model file cannot be used
     |  |- CorruptFileError      truncated, malformed or hostile file
     |  `- UnsupportedModelError architecture, quantisation or type that we lack; lists what we have
+    |     `- UnknownArchitectureError  of which nothing here has a model
     |- DownloadError            a model could not be fetched
     |- RequestFailedError       one request failed inside the engine; the others go on: HTTP 500
     |- DeadlineExceededError    a request's `timeout` passed before its first token: HTTP 408
@@ -64,6 +65,10 @@ class CorruptFileError(ModelFileError):
 
 class UnsupportedModelError(ModelFileError):
     """An architecture, a quantisation or a type that is not implemented."""
+
+
+class UnknownArchitectureError(UnsupportedModelError):
+    """No architecture of a config.json is Octavo's own or registered."""
 
 
 class DownloadError(OctavoError):

@@ -47,14 +47,22 @@ class Logprob(msgspec.Struct, frozen=True):
 class LogprobList(Sequence[dict[int, Logprob]]):
     """Positions in order, each a dict: token id -> Logprob, the actual token first.
 
-    An element is made when it is looked at. `raw` has the same without decoded tokens.
+    An element is made when it is looked at. `raw` has the same without decoded tokens. Where
+    `is_ranked` is false, the others are not the best ones and have no rank.
     """
 
-    __slots__ = ("_decode", "raw")
+    __slots__ = ("_decode", "_is_ranked", "raw")
 
-    def __init__(self, raw: list[TokenLogprobs], decode: Callable[[int], str] | None) -> None:
+    def __init__(
+        self,
+        raw: list[TokenLogprobs],
+        decode: Callable[[int], str] | None,
+        *,
+        is_ranked: bool = True,
+    ) -> None:
         self.raw = raw
         self._decode = decode
+        self._is_ranked = is_ranked
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -65,8 +73,8 @@ class LogprobList(Sequence[dict[int, Logprob]]):
     def __getitem__(self, index: slice) -> LogprobList: ...
     def __getitem__(self, index: int | slice) -> dict[int, Logprob] | LogprobList:
         if isinstance(index, slice):
-            return LogprobList(self.raw[index], self._decode)
-        return by_token(self.raw[index], self._decode)
+            return LogprobList(self.raw[index], self._decode, is_ranked=self._is_ranked)
+        return by_token(self.raw[index], self._decode, is_ranked=self._is_ranked)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, LogprobList):
@@ -85,15 +93,17 @@ class LogprobList(Sequence[dict[int, Logprob]]):
 PromptLogprobs: TypeAlias = list[dict[int, Logprob] | None]
 
 
-def by_token(entry: TokenLogprobs, decode: Callable[[int], str] | None) -> dict[int, Logprob]:
-    """One position in the form that users read."""
+def by_token(
+    entry: TokenLogprobs, decode: Callable[[int], str] | None, *, is_ranked: bool = True
+) -> dict[int, Logprob]:
+    """One position in the form that users read; only the best tokens have a rank of their own."""
     actual, *best = entry.token_ids
     text = decode(actual) if decode is not None else None
     found = {actual: Logprob(entry.logprobs[0], entry.rank, text)}
     for rank, token_id in enumerate(best, 1):
         if token_id != actual:
             text = decode(token_id) if decode is not None else None
-            found[token_id] = Logprob(entry.logprobs[rank], rank, text)
+            found[token_id] = Logprob(entry.logprobs[rank], rank if is_ranked else None, text)
     return found
 
 

@@ -24,6 +24,9 @@ MAX_STOP_STRINGS = 64
 MAX_STOP_LENGTH = 4096  # characters; that much text may be held back
 MAX_BAD_WORDS = 256
 MAX_STOP_TOKENS = 1024
+MAX_TOKEN_IDS = 2**19  # of a list, with what comes twice: no vocabulary is that large
+MAX_LOGPROB_TOKENS = 128
+MOST_SHOWN = 8  # wrong values that an error names
 REPETITION_RANGE = (1e-6, 1e6)  # logits are divided or multiplied by it and must stay finite
 SEED_RANGE = (-(2**63), 2**64 - 1)  # signed or unsigned 64 bits
 LENGTH_PENALTY_RANGE = (-10.0, 10.0)  # an exponent of the answer's length, which must stay finite
@@ -129,6 +132,7 @@ class SamplingParams:
     min_tokens: int = 0  # no end token and no stop string before so many tokens
     logprobs: int | None = None  # so many best tokens at each position, and the chosen one; -1: all
     prompt_logprobs: int | None = None  # the same for the prompt
+    logprob_token_ids: list[int] | None = None  # these tokens in place of the best ones
     detokenize: bool = True  # False: token ids only, `text` stays empty
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
@@ -177,6 +181,11 @@ class SamplingParams:
     def is_greedy(self) -> bool:
         """Whether the best token is taken instead of a draw."""
         return self.temperature < GREEDY_BELOW
+
+    @property
+    def wants_logprobs(self) -> bool:
+        """Whether tokens of the answer come with log-probabilities."""
+        return self.logprobs is not None or bool(self.logprob_token_ids)
 
     @property
     def stop_strings(self) -> list[str]:
@@ -245,6 +254,19 @@ class SamplingParams:
             self.logprobs = _whole("logprobs", self.logprobs, -1, None, hint)
         if self.prompt_logprobs is not None:
             self.prompt_logprobs = _whole("prompt_logprobs", self.prompt_logprobs, -1, None, hint)
+        if self.logprob_token_ids is not None:
+            self._verify_logprob_tokens()
+
+    def _verify_logprob_tokens(self) -> None:
+        ids = self.logprob_token_ids = _token_ids("logprob_token_ids", self.logprob_token_ids)
+        if len(ids) > MAX_LOGPROB_TOKENS:
+            raise InvalidRequestError(
+                f"logprob_token_ids may hold at most {MAX_LOGPROB_TOKENS} ids, got {len(ids)}",
+                param="logprob_token_ids",
+            )
+        if ids and self.logprobs not in (None, len(ids)):
+            limit = f"must be {len(ids)} or left out beside so many logprob_token_ids"
+            raise _wrong("logprobs", limit, self.logprobs)
 
     def _verify_stops(self) -> None:
         if self.stop is not None:
@@ -320,6 +342,12 @@ def shown(value: object) -> str:
     """A value as an error message may repeat it: never more than a few dozen characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def shown_some(values: Sequence[object]) -> str:
+    """The first of several wrong values, and how many more there are."""
+    more = len(values) - MOST_SHOWN
+    return ", ".join(map(shown, values[:MOST_SHOWN])) + (f" and {more} more" if more > 0 else "")
 
 
 def _wrong(name: str, rule: str, value: object) -> InvalidRequestError:
@@ -415,6 +443,12 @@ def _strings(name: str, value: Any, most: int, longest: int | None = None) -> li
 def _token_ids(name: str, value: Any) -> list[int]:
     """A list of non-negative token ids, each once."""
     items = _items(name, value, "token ids")
+    if len(items) > MAX_TOKEN_IDS:
+        raise InvalidRequestError(
+            f"{name} may hold at most {MAX_TOKEN_IDS} token ids, got {len(items)}", param=name
+        )
+    if set(map(type, items)) == {int} and min(items) >= 0:  # without a step in Python for each
+        return list(dict.fromkeys(items))
     return list(dict.fromkeys(_whole(name, item, 0, None) for item in items))
 
 
@@ -422,13 +456,17 @@ def _bias(name: str, value: Any) -> dict[int, float]:
     """Token id -> bias; ids may be decimal text, as JSON has no other keys."""
     if not isinstance(value, Mapping):
         raise _wrong(name, "must map token ids to numbers", value)
-    bias = {}
+    bias, wrong = {}, []
     for key, amount in value.items():
         is_text = isinstance(key, str) and len(key) < 20 and key.isascii() and key.isdigit()
         token_id = int(key) if is_text else key
         try:
             token_id = _whole(name, token_id, 0, None)
         except InvalidRequestError:
-            raise _wrong(name, "must have token ids as keys", key) from None
+            wrong.append(key)
+            continue
         bias[token_id] = _number(name, amount, -100.0, 100.0)
+    if wrong:
+        message = f"{name} must have token ids as keys, got {shown_some(wrong)}"
+        raise InvalidRequestError(message, param=name)
     return bias

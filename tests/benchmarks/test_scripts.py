@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import long_prompt, scheduler_cost, speculation
+from benchmarks import load_time, long_prompt, scheduler_cost, speculation
 from benchmarks.long_prompt import Shape, measure, run
 from benchmarks.record import quantile, spread
 from benchmarks.scheduler_cost import measure_caching, step_costs
@@ -137,3 +137,17 @@ def test_speculation_is_compared_on_the_same_answers(tmp_path: Path) -> None:
     assert copy["off"]["drafted"]["max"] == 0
     assert copy["on"]["num_steps"]["max"] <= copy["off"]["num_steps"]["max"]
     assert copy["on"]["tokens_per_s"]["min"] > 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="memory is counted by Linux")
+def test_a_load_is_measured_from_the_start_of_a_process(tmp_path: Path) -> None:
+    """Once without the file in the page cache, once with it; the peak is near what stays."""
+    words = ["--model", str(smollm2_path()), "--runs", "1", "--out", str(tmp_path / "load.json")]
+
+    assert load_time.main(words) == 0
+
+    found = json.loads((tmp_path / "load.json").read_text(encoding="utf-8"))
+    for kind in ("cold", "warm"):
+        median = {name: entry["median"] for name, entry in found[kind].items()}
+        assert median["first_token_ms"] > median["load_ms"] > median["pack_ms"] > 0
+        assert 1 <= median["peak_by_resident"] < load_time.MOST

@@ -55,6 +55,20 @@ def test_people_read_the_same_numbers(llama: Path, capsys: Capture) -> None:
     assert "at once of 8,192 tokens" in out
 
 
+def test_a_state_is_told_beside_what_tokens_take(tmp_path: Path, capsys: Capture) -> None:
+    """Qwen 3 Next: 12 layers of keys and values, 36 states, which take blocks of the same pool."""
+    (tmp_path / "config.json").write_text(json.dumps(configs.QWEN_3_NEXT_80B), encoding="utf-8")
+    words = ["--gpu", "h200", "--tp", "2"]
+    code, found = record(capsys, str(tmp_path), *words)
+    assert code == 0
+    assert found["kv"]["layers"] == 12
+    assert found["kv"]["state_bytes_per_request"] == 79_036_416
+
+    assert main(["plan", str(tmp_path), *words]) == 0
+    # 36 blocks of 12 layers x 32 tokens x 2 x 1 KV head x 256 x 2 bytes hold a half, 37.7 MiB
+    assert "state per request: 75.4 MiB in float32, 101 blocks" in capsys.readouterr().out
+
+
 def test_what_does_not_fit_says_what_would(llama: Path, capsys: Capture) -> None:
     """And the exit code is one, for scripts."""
     assert main(["plan", str(llama), "--gpu", "H100"]) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 
 from octavo.cli.main import main
 from octavo.cli.run_batch import run_lines
+from octavo.compat.vllm.command import main as vllm
 from octavo.server.app import bare_app
 from tests.support.asgi import scripted_server
 from tests.support.batches import line
 from tests.support.scripted_engine import says
+from tests.support.tiny_encoders import make_encoder, save_encoder
 
 Capture = pytest.CaptureFixture[str]
 ANSWERS = says({"One": " two", "Two": " three four five"})
@@ -61,6 +64,31 @@ async def test_a_bad_line_fails_alone() -> None:
 async def test_an_empty_file_is_an_empty_file() -> None:
     """No line, no failure."""
     assert await outcome(b"\n") == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("command", "content", "code"),
+    [
+        (main, line("url", url="/v1/nope"), 1),
+        (vllm, line("url", url="/v1/nope"), 0),
+        (vllm, line("stream", prompt="One", stream=True), 0),
+        (vllm, b"{\n", 1),
+    ],
+)
+def test_lines_that_failed_are_in_the_exit_code_but_for_vllms(
+    command: Callable[[list[str]], int],
+    content: bytes,
+    code: int,
+    tmp_path: Path,
+    capsys: Capture,
+) -> None:
+    """Whose own command ends well where every line is a request, whatever became of it."""
+    folder = save_encoder(make_encoder("bert"), tmp_path / "model")
+    (tmp_path / "in").write_bytes(content)
+    words = ["run-batch", "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")]
+
+    assert command([*words, "--model", str(folder)]) == code
+    assert "1 lines, 1 of them failed" in capsys.readouterr().err
 
 
 def test_addresses_are_not_fetched(capsys: Capture) -> None:

@@ -115,7 +115,8 @@ def test_a_missing_name_is_an_error_with_the_reason_and_what_there_is() -> None:
     out, _ = run_fresh(ATTEMPTS.format(codes=codes))
     registry, attribute, guided, media, metrics, none, rest = out.splitlines()
 
-    told = "vllm.ModelRegistry is not in Octavo: models are Octavo's own. vllm has here: Async"
+    told = "vllm.ModelRegistry is not in Octavo: see octavo.models.register, for models over the "
+    told += "ops of Octavo. vllm has here: Async"
     assert registry.startswith(f"ImportError {told}")
     assert attribute.startswith(f"AttributeError {told}")
     assert guided == (

@@ -78,6 +78,18 @@ def test_a_closed_stream_gets_no_news() -> None:
     assert rig.push(6, core_id="r/0") is None
 
 
+def test_only_tokens_of_answers_are_counted_as_generated() -> None:
+    """A run of accepted guesses may go on behind a stop string."""
+    rig = OutputRig(SamplingParams(stop="two"), keeps_metrics=True)
+    rig.push(*TOKENS.encode("one two three"))
+    rig.push(5)  # the core has not heard of the end yet
+    stats = rig.engine.core.stats()
+
+    num_tokens = len(TOKENS.encode("one two"))
+    assert rig.processor.counted(stats).num_generation_tokens == num_tokens
+    assert rig.aborted == [(["r"], "stop")]
+
+
 def test_an_aborted_stream_gives_what_it_has() -> None:
     """The reader sees the text so far and the reason."""
     rig = OutputRig(SamplingParams(stop="oneX", output_kind=DELTA))

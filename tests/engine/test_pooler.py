@@ -99,6 +99,17 @@ def test_a_language_model_makes_vectors_when_told_to() -> None:
     assert mean.pooling == PoolingFacts(method="mean", normalize=False)
 
 
+def test_a_task_can_be_named_as_the_usual_one() -> None:
+    """Of a request that names none; others name what they want."""
+    for task in ("embed", "token_embed"):
+        config = ModelConfig(pooler_config=f'{{"task": "{task}"}}')
+        pooling = with_kind(RandomCheckpoint(), config).facts.pooling
+        assert pooling is not None
+        pooler = pooler_of(pooling)
+        assert pooler.task_of(PoolingParams()) == task
+        assert pooler.task_of(PoolingParams(task="embed")) == "embed"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -107,6 +118,7 @@ def test_a_language_model_makes_vectors_when_told_to() -> None:
         ({"pooler_config": "{"}, "not valid JSON"),
         ({"pooler_config": '{"pooling_type": "MAX"}'}, "one of CLS, LAST, MEAN"),
         ({"pooler_config": '{"step_tag_id": 3}'}, "step_tag_id=3 is not supported"),
+        ({"pooler_config": '{"task": "classify"}'}, "task='classify' is not supported"),
         ({"runner": "both"}, "--runner must be one of"),
     ],
 )

@@ -220,12 +220,12 @@ def test_the_command_llm(server: ServerProcess, tmp_path: Path) -> None:
 def test_lm_eval(server: ServerProcess, tmp_path: Path) -> None:
     """Log-likelihoods by echo and logprobs, and answers over both APIs."""
     if importlib.util.find_spec("lm_eval") is None:
-        pytest.skip("lm_eval is not installed; it brings torch and datasets")
+        pytest.skip("lm_eval is not installed (pip install '.[harness]'); it brings 600 MB")
     script = ["sh", "lm_eval.sh", server.url]
     path = with_programs(Path(sys.executable).parent)
     text = run(script, server, HF_HOME=str(tmp_path), PATH=path)
 
-    accuracy = re.search(r"facts_choice.*\|acc +\|. +\|([\d.]+)", text)
+    accuracy = re.search(r"facts_choice.*\|acc +\|. +\| *([\d.]+)", text)
     assert accuracy is not None
     assert float(accuracy[1]) >= 0.75
     assert len(re.findall(r"facts_write.*contains_answer", text)) == 2

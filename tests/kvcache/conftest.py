@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pytest
 
-from octavo.contracts.kv_plan import KVGroup, KVPlan
+from octavo.contracts.kv_plan import KVPlan
 from octavo.kvcache.block_table import BlockTable
 from octavo.kvcache.invariants import check_pool
 from octavo.kvcache.manager import KVManager, TableEdit
 from octavo.kvcache.moves import BlockMoves
 from tests.kvcache.kv_machine import SlowMachine, SlowTier
+from tests.support.builders import make_groups
 
 
 class Tables:
@@ -35,7 +36,7 @@ class Tables:
             num_blocks=num_blocks,
             block_size=block_size,
             bytes_per_block=1,
-            groups=tuple(KVGroup(window=window) for window in windows),
+            groups=make_groups(windows),
             num_host_slots=num_host_slots,
         )
         self.kv = KVManager(plan, tier=tier, **options)

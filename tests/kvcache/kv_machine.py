@@ -85,6 +85,9 @@ class SlowMachine:
         rows, broken_ids = list(rows), {id(table) for table in broken}
         for table, start, end in rows:
             for group, ids in enumerate(table.block_ids):
+                if self.kv.groups[group].num_state_blocks:
+                    self.carry(table, group, start, end)
+                    continue
                 for position in range(start, end):
                     place, offset = divmod(position, self.kv.block_size)
                     entry = None if id(table) in broken_ids else entry_of(table, group, position)
@@ -93,9 +96,20 @@ class SlowMachine:
             if id(table) not in broken_ids:
                 self.check_visible(table, start, end)
 
+    def carry(self, table: BlockTable, group: int, start: int, end: int) -> None:
+        """The pieces of a state are those of the first `start` tokens; then of the first `end`."""
+        for place, block_id in enumerate(table.block_ids[group]):
+            if start:
+                assert self.blocks[block_id][0] == piece_of(table, group, place, start), place
+            self.blocks[block_id] = [piece_of(table, group, place, end)] * self.kv.block_size
+
     def check_visible(self, table: BlockTable, start: int, end: int) -> None:
         """The tokens from `start` on see their own entries, as far as those before `end` go."""
         for group, kind in enumerate(self.kv.groups):
+            if kind.num_state_blocks:
+                for place, block_id in enumerate(table.block_ids[group]):
+                    assert self.blocks[block_id][0] == piece_of(table, group, place, end), place
+                continue
             first = max(0, start - kind.window + 1) if kind.window else 0
             for position in range(first, end):
                 place, offset = divmod(position, self.kv.block_size)
@@ -117,6 +131,11 @@ class SlowMachine:
 def entry_of(table: BlockTable, group: int, position: int) -> Entry:
     """What the slot of a token must hold."""
     return group, table.root, tuple(table.token_ids[: position + 1])
+
+
+def piece_of(table: BlockTable, group: int, place: int, num_tokens: int) -> Entry:
+    """What a block of a state must hold after so many tokens."""
+    return group, place.to_bytes(1), tuple(table.token_ids[:num_tokens])
 
 
 def longest_match(

@@ -13,14 +13,14 @@ from transformers import PreTrainedModel
 
 from octavo import _native
 from octavo.backends.native import weights
-from octavo.weights.checkpoint import TensorView
+from octavo.weights.checkpoint import TensorView, WeightType
 from octavo.weights.gguf_checkpoint import open_gguf
 from octavo.weights.gguf_reader import KNOWN_TYPES
 from octavo.weights.gguf_repack import REPACKED
 from octavo.weights.hf_folder import open_folder
 from octavo.weights.quant.online import ONLINE, with_quantisation
 from tests.models.conftest import BACKENDS, TinyModel
-from tests.support.quantised_folders import METHODS, save_quantised
+from tests.support.quantised_folders import METHODS, save_gpt_oss, save_quantised
 from tests.support.step_driver import RunnerSizes, StepDriver, all_logprobs, start_runner
 from tests.support.tiny_gguf import all_of, oracle_of, quantise, write_gguf
 from tests.support.tiny_models import PROMPT, VOCAB_SIZE, make_oracle, save_folder
@@ -96,6 +96,33 @@ def test_logprobs_are_those_of_the_numbers_in_a_gguf_file(
     model = TinyModel(oracle_of(wide, stored), open_gguf(tmp_path / "a.gguf"))
 
     record(model, backend, f"GGUF {kind}", record_property)
+
+
+def test_gpt_oss_as_it_is_published(
+    backend: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """Experts of a layer on top of each other in blocks of MXFP4, which stay as they are."""
+    numbers = save_gpt_oss(make_oracle("gpt_oss"), tmp_path / "gpt-oss")
+    model = TinyModel(numbers, open_folder(tmp_path / "gpt-oss"))
+
+    record(model, backend, "mxfp4", record_property)
+    assert bits_per_weight(model) < 4.5
+
+
+@pytest.mark.parametrize("method", ["fp8-block", "fp8-tensor", "awq-32", "compressed-w4a16-zeros"])
+def test_quantised_projections_of_latent_attention(
+    backend: str, method: str, tmp_path: Path
+) -> None:
+    """The half of kv_b_proj that makes keys is turned, as blocks cannot be: it becomes floats."""
+    numbers = save_quantised(make_oracle("deepseek_v2_128"), METHODS[method], tmp_path / method)
+    model = TinyModel(numbers, open_folder(tmp_path / method))
+
+    difference = float((model.logprobs - logprobs(model, backend)).abs().max())
+
+    assert difference < LARGEST_DIFFERENCE
+    types = {name.split(".")[4]: view.type for name, view in latent_views(model)}
+    assert types["k_up"] is WeightType.F32
+    assert types["v_up"].block_elements > 1
 
 
 @pytest.mark.parametrize(
@@ -190,6 +217,11 @@ def record(
 
 def quantised_views(model: TinyModel) -> list[TensorView]:
     return [view for view in model.checkpoint.tensors.values() if view.type.block_elements > 1]
+
+
+def latent_views(model: TinyModel) -> list[tuple[str, TensorView]]:
+    views = model.checkpoint.tensors.items()
+    return [(name, view) for name, view in views if "k_up" in name or "v_up" in name]
 
 
 def types_of(model: TinyModel) -> set[str]:

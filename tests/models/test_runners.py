@@ -143,6 +143,24 @@ def test_prompt_logprobs_start_at_the_second_token_and_end_with_the_prompt(
     torch.testing.assert_close(expected, after, rtol=0, atol=LARGEST_DIFFERENCE)
 
 
+def test_asked_tokens_have_the_logprobs_that_they_have_among_all(
+    backend: str, tiny_models: TinyModels
+) -> None:
+    """Behind the drawn one, in the order in which they were asked for."""
+    driver, asked = drive(backend, tiny_models("llama", "folder", None)), [7, 3]
+    entries = []
+    for spec in (EVERYTHING, SamplingSpec(num_logprobs=0, logprob_token_ids=asked)):
+        row = driver.add(PROMPT[:10], spec)
+        entries.append(driver.step({row: 10}).logprobs[row][0])
+        driver.finish(row)
+
+    everything, some = entries
+    known = dict(zip(everything.token_ids, everything.logprobs, strict=True))
+    assert some.token_ids == [everything.token_ids[0], *asked]
+    assert some.logprobs == [known[token] for token in some.token_ids]
+    assert some.rank == 1
+
+
 def test_a_row_without_a_token_to_draw_fails_alone(backend: str, tiny_models: TinyModels) -> None:
     """Its neighbour in the same step gets what it gets without it."""
     model = tiny_models("llama", "folder", None)

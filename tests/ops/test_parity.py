@@ -18,7 +18,7 @@ from tests.support.op_twins import OpTwins, plain_batch
 from tests.support.random_weights import random_view
 
 ISAS = _native.available_isas()
-ACTIVATIONS: list[Activation] = ["silu", "gelu_tanh", "gelu", "relu", "relu2", "tanh"]
+ACTIVATIONS: list[Activation] = ["silu", "gelu_tanh", "gelu", "relu", "relu2", "tanh", "hardtanh"]
 NUM_TOKENS = [1, 2, 3, 5, 8, 19]
 INT8_TYPES = [type for type in WeightType if type.takes_int8]
 

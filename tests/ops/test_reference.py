@@ -224,6 +224,7 @@ def test_linear_multiplies_with_the_transpose_and_adds_the_bias() -> None:
         ("silu", lambda x: x / (1 + math.exp(-x))),
         ("relu", lambda x: max(x, 0.0)),
         ("relu2", lambda x: max(x, 0.0) ** 2),
+        ("hardtanh", lambda x: min(max(x, -1.0), 1.0)),
         ("gelu", lambda x: x * 0.5 * (1 + math.erf(x / math.sqrt(2)))),
         (
             "gelu_tanh",

@@ -115,7 +115,9 @@ engines = st.fixed_dictionaries(
         "enable_prefix_caching": st.sampled_from([True, True, True, False]),
         "preemption_mode": st.sampled_from(["recompute", "swap", "swap", "auto"]),
         "num_host_slots": st.sampled_from([0, 3, 20]),
-        "windows": st.sampled_from([(0,), (0,), (0, 6), (5,), (0, 3, 3)]),
+        "windows": st.sampled_from(
+            [(0,), (0,), (0, 6), (5,), (0, 3, 3), (0, -1), (0, -3), (-1,), (0, 6, -2)]
+        ),
         "max_decode_slowdown": st.sampled_from([0.0, 1.7]),
         "speculative_config": st.sampled_from([None, *SPECULATION]),
     }
@@ -136,7 +138,11 @@ class Histories(RuleBasedStateMachine):
         options = dict(options)
         block_size, num_tokens = options["block_size"], options.pop("num_tokens")
         num_blocks = min(64, len(options["windows"]) * num_tokens // block_size)
-        self.has_tier = has_tier and options["num_host_slots"] > 0
+        has_states = min(options["windows"]) < 0
+        if has_states:  # guesses are refused there
+            options["speculative_config"] = None
+            options["enable_prefix_caching"] = False
+        self.has_tier = has_tier and options["num_host_slots"] > 0 and not has_states
         tier = DictTier if self.has_tier else None
         self.rig = make_rig(script, candidates, num_blocks=num_blocks, tier=tier, **options)
         self.is_cached = options["enable_prefix_caching"]

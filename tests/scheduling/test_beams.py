@@ -101,6 +101,29 @@ def test_a_preempted_search_comes_back_as_a_whole(
     judge(rig, request)
 
 
+def test_beams_are_not_swapped_when_a_state_has_taken_in_the_last_token_of_one(new_rig: MakeRig):
+    """That beam has its next tokens and waits for the others, who find no blocks: it could not
+    compute its last token again, as it does where there are only keys and values."""
+    rig = new_rig(
+        script,
+        candidates=candidates,
+        windows=(0, -3),
+        block_size=1,
+        num_blocks=24,
+        num_host_slots=20,
+        max_num_seqs=4,
+        max_num_batched_tokens=4,
+        enable_chunked_prefill=False,
+        preemption_mode="swap",
+        max_decode_slowdown=0.0,
+    )
+    rig.add(make_request("first", [0], max_tokens=1), make_request("old", [0, 0], max_tokens=8))
+    request = make_request("s", [0, 0], max_tokens=4, beam=BeamSpec(beam_width=3, num_returned=1))
+    rig.add(request)
+    rig.finish()
+    judge(rig, request)
+
+
 def test_rows_are_kept_for_the_beams_that_a_search_will_have(new_rig: MakeRig):
     """Whoever took one would have to leave it in the next step."""
     rig = new_rig(script, candidates=candidates, max_num_seqs=3)

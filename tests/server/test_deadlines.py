@@ -113,7 +113,7 @@ async def test_an_answer_in_time_is_not_touched() -> None:
     assert reply.json["choices"][0]["finish_reason"] == "length"
 
 
-@pytest.mark.parametrize("timeout", [0, -1.5, "2", True, 1e12])
+@pytest.mark.parametrize("timeout", [0, -1.5, "soon", True, 1e12])
 async def test_a_timeout_that_is_no_time_is_refused_by_name(timeout: Any) -> None:
     """400, before anything starts."""
     reply = await ask(COMPLETIONS, timeout=timeout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import struct
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from octavo.config.server import ServerConfig
+from octavo.server.vector_forms import VectorForm
 from tests.server.conftest import MakeFolder
 from tests.support.asgi import Reply, scripted_server
 from tests.support.tiny_encoders import class_scores, hidden_states, make_encoder
@@ -89,6 +91,60 @@ async def test_base64_holds_the_same_numbers(
     raw = base64.b64decode(packed.json["data"][0]["embedding"])
     numbers = torch.tensor(struct.unpack(form, raw))
     torch.testing.assert_close(numbers, plain, rtol=0, atol=1e-3 if "e" in form else 0)
+
+
+@pytest.mark.parametrize("order", ["little", "big"])
+async def test_bfloat16_is_rounded_to_nearest(order: str) -> None:
+    """As torch does it, halves to even."""
+    values = torch.cat([torch.randn(500), torch.tensor([1.00390625, 1.01171875, 3e38, -0.0])])
+    form = VectorForm("base64", "bfloat16", order)
+
+    packed = form.packed(values.tolist())
+
+    words = struct.unpack(f"{'<>'[order == 'big']}{len(values)}H", packed)
+    expected = values.bfloat16().view(torch.int16).to(torch.int32) & 0xFFFF
+    assert list(words) == expected.tolist()
+
+
+@pytest.mark.parametrize("path", [EMBEDDINGS, "/pooling"])
+async def test_vectors_can_be_sent_as_bytes(encoder_folder: MakeFolder, path: str) -> None:
+    """One after the other; the metadata tell where each lies, unless nobody wants them."""
+    asked = {"input": [TEXT, "fox"], "encoding_format": "bytes"}
+    async with pooling_server(encoder_folder("bert")) as client:
+        plain = vectors(await client.post(EMBEDDINGS, {"input": asked["input"]}))
+        told = await client.post(path, asked)
+        bare = await client.post(path, asked | {"encoding_format": "bytes_only"})
+
+    metadata = json.loads(told.headers["metadata"])
+    for item, vector in zip(metadata["data"], plain, strict=True):
+        numbers = struct.unpack("<64f", told.content[item["start"] : item["end"]])
+        torch.testing.assert_close(torch.tensor(numbers), vector, rtol=0, atol=1e-6)
+        assert item["shape"] == [64]
+    assert metadata["usage"]["prompt_tokens"] > 0
+    assert told.headers["content-type"] == "application/octet-stream"
+    assert (bare.content, "metadata" in bare.headers) == (told.content, False)
+
+
+async def test_vectors_of_tokens_have_two_dimensions_in_bytes(encoder_folder: MakeFolder) -> None:
+    asked = {"input": TEXT, "task": "token_embed"}
+    async with pooling_server(encoder_folder("bert")) as client:
+        plain = (await client.post("/pooling", asked)).json["data"][0]["data"]
+        packed = await client.post("/pooling", asked | {"encoding_format": "bytes"})
+
+    [item] = json.loads(packed.headers["metadata"])["data"]
+    assert item["shape"] == [len(plain), 64]
+    numbers = struct.unpack(f"<{len(plain) * 64}f", packed.content)
+    expected = torch.tensor(plain)
+    torch.testing.assert_close(torch.tensor(numbers).view(-1, 64), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["encoding_format", "embed_dtype", "endianness"])
+async def test_a_form_that_is_none_is_refused(encoder_folder: MakeFolder, name: str) -> None:
+    async with pooling_server(encoder_folder("bert")) as client:
+        reply = await client.post(EMBEDDINGS, {"input": TEXT, name: "wrong"})
+
+    assert (reply.status, reply.error["param"]) == (400, name)
+    assert "got 'wrong' (literal_error)" in reply.error["message"]
 
 
 async def test_a_long_text_is_refused_or_cut_where_the_request_says_so(
@@ -170,7 +226,7 @@ async def test_a_chat_is_embedded_as_the_template_renders_it(encoder_folder: Mak
         ({"input": [[]]}, "input"),
         ({"input": ["a", 3]}, "input"),
         ({"input": [5000]}, "input"),
-        ({"input": TEXT, "encoding_format": "bytes"}, "encoding_format"),
+        ({"input": TEXT, "encoding_format": "xml"}, "encoding_format"),
         ({"input": TEXT, "embed_dtype": "int4"}, "embed_dtype"),
         ({"input": TEXT, "dimensions": 0}, "dimensions"),
         ({"input": TEXT, "normalize": True}, "normalize"),

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from octavo.server.bodies import LARGE_BODY, MAX_VALUES
+from octavo.server.bodies import LARGE_BODY, MAX_COSTLY_VALUES, MAX_VALUES
+from octavo.structured.limits import MAX_SOURCE_CHARS
 from tests.support.asgi import scripted_server
+from tests.support.chat_templates import CHATML
 from tests.support.scripted_engine import says
 
 COMPLETIONS = "/v1/completions"
 TOO_MANY = f"more than {MAX_VALUES} values"
+TOO_MANY_COSTLY = f"more than {MAX_COSTLY_VALUES} texts, fractions, lists and objects"
 
 
 async def refusal(body: bytes) -> str:
@@ -32,27 +36,73 @@ async def test_a_large_body_is_read_like_a_small_one() -> None:
     assert (wrong.status, wrong.error["param"]) == (400, "prompt")
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        b"[" + b"1," * MAX_VALUES + b"1]",
-        b"[" + b"[]," * (MAX_VALUES // 2 + 1) + b"[]]",
-        b'["a\\\\",' + b'"\\"",' * MAX_VALUES + b'"b"]',
-    ],
-    ids=["numbers", "lists", "texts with escapes"],
-)
-async def test_more_values_than_may_be_made_at_once_are_refused(values: bytes) -> None:
+async def test_more_numbers_than_may_be_made_at_once_are_refused() -> None:
+    values = b"[" + b"1," * MAX_VALUES + b"1]"
     assert TOO_MANY in await refusal(b'{"prompt": "One", "user": ' + values + b"}")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"[]", b"{}", b'"\\"\\\\"', b"0.5", b"1e9"],
+    ids=["lists", "objects", "texts with escapes", "fractions", "powers of ten"],
+)
+async def test_fewer_of_what_costs_more_are_refused(value: bytes) -> None:
+    values = b"[" + (value + b",") * MAX_COSTLY_VALUES + b"1]"
+    assert TOO_MANY_COSTLY in await refusal(b'{"prompt": "One", "user": ' + values + b"}")
+
+
+async def test_every_path_that_reads_a_body_counts_its_values() -> None:
+    body = b'{"prompt": "One", "user": [' + b"1," * MAX_VALUES + b"1]}"
+    async with scripted_server(says({"One": " two"})) as client:
+        reply = await client.post("/invocations", body)
+
+    assert TOO_MANY in reply.error["message"]
 
 
 @pytest.mark.parametrize("text", ["[{,", ',\\"', "\\\\,"], ids=["signs", "quotes", "backslashes"])
 async def test_signs_inside_a_text_are_no_values(text: str) -> None:
     """Wherever a piece of the body ends: the text is refused for what it is."""
     body = '{"prompt": "%s"}' % (text * (MAX_VALUES + 9))
-    assert TOO_MANY not in await refusal(body.encode())
+    message = await refusal(body.encode())
+
+    assert TOO_MANY not in message
+    assert TOO_MANY_COSTLY not in message
 
 
 async def test_a_prompt_of_too_many_ids_is_refused_for_its_length() -> None:
     """Before they are looked at one by one."""
     ids = b"[" + b"9999999," * 50_000 + b"-1]"
     assert "50001" in await refusal(b'{"prompt": ' + ids + b"}")
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"structured_outputs": {"json": {"enum": ["a" * 99] * 9999}}},
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"schema": {"enum": [1] * 140_000, "a": {}}, "name": "a"},
+            }
+        },
+        {
+            "tools": [
+                {
+                    "type": "function",
+                    "function": {"name": "f", "parameters": {"enum": ["a" * 99] * 9999}},
+                }
+            ],
+            "tool_choice": "required",
+        },
+    ],
+    ids=["schema", "format", "tool"],
+)
+async def test_a_form_that_is_too_long_is_refused_before_its_text_is_made(
+    field: dict[str, Any],
+) -> None:
+    """By the number of its characters at least."""
+    body = {"messages": [{"role": "user", "content": "One"}]} | field
+    async with scripted_server(chat_template=CHATML) as client:
+        reply = await client.post("/v1/chat/completions", body)
+
+    assert f"more than {MAX_SOURCE_CHARS} characters" in reply.error["message"]

@@ -360,7 +360,7 @@ def content(*blocks: Any, role: str = "user") -> dict[str, Any]:
         ({"tools": TOOLS, "tool_choice": {"type": "tool", "name": "x"}}, "tool_choice.name"),
         ({"tools": TOOLS, "tool_choice": {"type": "function"}}, "tool_choice.type"),
         ({"tool_choice": {"type": "any"}}, "tool_choice"),
-        ({"output_config": {"effort": "low"}}, "output_config.effort"),
+        ({"output_config": {"effort": "lowest"}}, "output_config.effort"),
         ({"output_config": {"format": {"type": "xml"}}}, "output_config.format.type"),
         ({"service_tier": "best"}, "service_tier"),
         ({"mcp_servers": []}, "mcp_servers"),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from octavo.config.server import ServerConfig
+from octavo.errors import ConfigError
 from octavo.text.tokenizer import Tokenizer
 from tests.server.test_tools import joined
 from tests.support.asgi import Client, scripted_server
@@ -57,6 +58,51 @@ async def test_a_parser_can_be_named_or_turned_off() -> None:
             assert await both(client) == [parts] * 2
 
 
+async def test_tags_of_thoughts_can_be_named() -> None:
+    """--reasoning-config, for a model of no known style."""
+    tags = '{"reasoning_start_str": "<mull>", "reasoning_end_str": "</mull>"}'
+    config = ServerConfig(reasoning_config=tags)
+    script = says({"One": "<mull>Hm.</mull>Yes."})
+    async with scripted_server(script, config, chat_template=PLAIN) as client:
+        assert await both(client) == [("Hm.", "Yes.")] * 2
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        '{"reasoning_start_str": "<think>", "reasoning_end_str": "</think>"}',
+        '{"reasoning_parser": "qwen3"}',
+        "{}",
+    ],
+)
+async def test_tags_may_say_what_is_known(config: str) -> None:
+    settings = ServerConfig(reasoning_config=config)
+    async with scripted_server(says({"One": ANSWER}), settings, chat_template=THINKS) as client:
+        assert await both(client) == [("Hm, hm.", "Yes.")] * 2
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        '{"reasoning_start_str": "<mull>"}',
+        '{"reasoning_end_str": "That is all.</think>"}',
+        '{"reasoning_parser": "absent"}',
+    ],
+)
+async def test_tags_that_the_style_has_not_end_the_start(config: str) -> None:
+    with pytest.raises(ConfigError, match="--reasoning-"):
+        async with scripted_server(
+            config=ServerConfig(reasoning_config=config), chat_template=THINKS
+        ):
+            pass
+
+
+@pytest.mark.parametrize("config", ['{"budget": 1}', "[]", "{"])
+def test_a_config_of_tags_is_checked(config: str) -> None:
+    with pytest.raises(ConfigError, match="--reasoning-config"):
+        ServerConfig(reasoning_config=config)
+
+
 async def test_a_prompt_that_opens_the_thoughts_is_noticed() -> None:
     """And one that has closed them, as templates do when thinking is turned off."""
     script = says({"One<think>": "Hm.</think>Yes.", "One<think></think>": "No thoughts."})
@@ -71,11 +117,17 @@ async def test_an_effort_goes_into_the_template_or_is_refused_by_name() -> None:
     async with scripted_server(says({"Onehigh": "Yes."}), chat_template=EFFORT) as client:
         assert await both(client, reasoning_effort="high") == [("", "Yes.")] * 2
         unknown = await client.post(PATH, asks(reasoning_effort="huge"))
-    async with scripted_server(chat_template=PLAIN) as client:
+    async with scripted_server(chat_template=THINKS) as client:
         unused = await client.post(PATH, asks(reasoning_effort="high"))
 
     for reply in (unknown, unused):
         assert (reply.status, reply.error["param"]) == (400, "reasoning_effort")
+
+
+async def test_a_model_without_thoughts_takes_any_effort() -> None:
+    """Clients send one to whatever model they speak to."""
+    async with scripted_server(says({"One": "Yes."}), chat_template=PLAIN) as client:
+        assert await both(client, reasoning_effort="high") == [("", "Yes.")] * 2
 
 
 def thinking(text: str) -> list[int]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from octavo.config.engine import CacheConfig, EngineConfig
+from octavo.backends.torch.runner import TorchRunner
+from octavo.config.engine import CacheConfig, EngineConfig, ModelConfig
 from octavo.errors import ConfigError
 from octavo.runner.native_runner import NativeRunner
 from octavo.sizing.capacity import AUTO, Capacity, Device, Wishes, fewest_devices, plan_capacity
@@ -15,8 +17,10 @@ from octavo.sizing.config_shape import shape_from_config
 from octavo.sizing.devices import GPUS, gpu_bytes
 from octavo.sizing.source import find_shape
 from octavo.weights.gguf_checkpoint import open_gguf
+from octavo.weights.hf_folder import open_folder
 from tests.sizing import configs
 from tests.support.data import gemma3_path, smollm2_path
+from tests.support.tiny_models import make_oracle, save_folder
 
 H100 = Device(memory_bytes=gpu_bytes("H100"))
 H200 = Device(memory_bytes=gpu_bytes("H200"))
@@ -89,6 +93,36 @@ def test_a_header_promises_the_blocks_that_the_loaded_model_has(
     assert (found.kv.bytes_per_block, found.kv.groups) == (needs.bytes_per_block, needs.kv_groups)
     assert found.weight_bytes == pytest.approx(needs.weights_bytes, rel=0.15)
     assert found.workspace_bytes == pytest.approx(needs.workspace_bytes, rel=1.0)
+
+
+@pytest.mark.parametrize("case", ["mamba2", "qwen3_next", "jamba"])
+@pytest.mark.parametrize("kv_cache_dtype", ["auto", "int8"])
+def test_a_header_promises_the_states_that_the_loaded_model_has(
+    case: str, kv_cache_dtype: str, tmp_path: Path
+) -> None:
+    """As many blocks of a request, of the same size."""
+    save_folder(make_oracle(case), case, tmp_path)
+    config = EngineConfig(
+        model=ModelConfig(max_model_len=200), cache=CacheConfig(kv_cache_dtype=kv_cache_dtype)
+    )
+    needs = TorchRunner(config, open_folder(tmp_path)).needs
+    found = plan_capacity(
+        find_shape(str(tmp_path)), H100, Wishes(max_model_len=200, kv_cache_dtype=kv_cache_dtype)
+    )
+
+    assert found.kv is not None
+    assert (found.kv.bytes_per_block, found.kv.groups) == (needs.bytes_per_block, needs.kv_groups)
+    assert needs.kv_groups[-1].num_state_blocks > 0
+
+
+def test_a_model_of_states_alone_serves_as_many_requests_of_any_length() -> None:
+    """A block is the state of a request."""
+    found = plan(configs.MAMBA_2_2_7B, max_model_len=100_000)
+
+    assert found.kv is not None
+    assert found.num_tokens is None
+    assert found.users[1024] == found.users[100_000] == found.kv.num_blocks
+    assert found.kv.bytes_per_block == 64 * 4 * (3 * 5376 + 80 * 64 * 128)
 
 
 def test_auto_is_the_longest_context_that_fits() -> None:

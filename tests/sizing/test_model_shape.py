@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from octavo.errors import CorruptFileError, UnsupportedModelError
 from octavo.ops.kv_types import KvType
 from octavo.sizing.config_shape import shape_from_config
 from octavo.sizing.model_shape import ModelShape
+from octavo.sizing.source import find_shape
 from octavo.sizing.storage import storage_named
 from tests.sizing import configs
+from tests.support.hf_folders import write_json
 
 
 def shape_of(values: dict[str, Any], **changes: Any) -> ModelShape:
@@ -64,6 +67,27 @@ def test_devices_divide_heads_and_keep_latent_vectors_whole() -> None:
     assert deepseek.kv_bytes_per_token(KvType.BF16, 8) == deepseek.kv_bytes_per_token(KvType.BF16)
 
 
+@pytest.mark.parametrize(
+    ("values", "num_layers", "state_bytes"),
+    [
+        # 12 of 48 layers attend; 3 x 8192 channels, 32 heads of 128 x 128
+        (configs.QWEN_3_NEXT_80B, 12, 36 * 4 * (3 * 8192 + 32 * 128 * 128)),
+        (configs.GRANITE_4_H_TINY, 4, 36 * 4 * (3 * 3328 + 48 * 64 * 128)),
+        (configs.MAMBA_2_2_7B, 0, 64 * 4 * (3 * 5376 + 80 * 64 * 128)),
+        (configs.JAMBA_V0_1, 4, 28 * 4 * (3 * 8192 + 8192 * 16)),
+    ],
+)
+def test_layers_with_a_state_keep_it_for_a_request_and_nothing_for_a_token(
+    values: dict[str, Any], num_layers: int, state_bytes: int
+) -> None:
+    """What the convolution sees, and what each head keeps, in float32."""
+    shape = shape_of(values)
+
+    assert len(shape.entries) == num_layers
+    assert shape.state_bytes == state_bytes
+    assert shape.state_bytes_per_device(2) == state_bytes // 2
+
+
 def test_windows_are_those_of_each_layer() -> None:
     """By `layer_types`, by a pattern, or of all layers; only where they are switched on."""
     assert shape_of(configs.GPT_OSS_20B).windows == (128, 0) * 12
@@ -97,6 +121,25 @@ def test_weights_take_about_what_the_published_files_take(
         ({"quant_method": "bitsandbytes", "load_in_8bit": True}, 8.0),
         (
             {
+                "quant_method": "bitsandbytes",
+                "load_in_4bit": True,
+                "bnb_4bit_use_double_quant": True,
+            },
+            4.127,
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "format": "nvfp4-pack-quantized",
+                "config_groups": {
+                    "group_0": {"weights": {"num_bits": 4, "type": "float", "group_size": 16}}
+                },
+            },
+            4.5,
+        ),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, 4.5),
+        (
+            {
                 "quant_method": "compressed-tensors",
                 "config_groups": {"group_0": {"weights": {"num_bits": 4, "group_size": 32}}},
             },
@@ -114,7 +157,28 @@ def test_quantised_matrices_take_their_bits_and_embeddings_stay(
     matrices = counted.attention + counted.mlp
 
     assert 8 * (shape.weight_bytes - plain) / matrices == pytest.approx(bits, abs=0.01)
+    assert shape.is_served
+
+
+def test_a_quantisation_that_is_not_read_is_counted_and_said_so() -> None:
+    """The widths are known; a plan with another engine in mind is of use."""
+    three = {"quant_method": "gptq", "bits": 3, "group_size": 128}
+    shape = shape_of(configs.LLAMA_3_8B, quantization_config=three)
+
     assert not shape.is_served
+    assert shape.storage == "gptq 3 bit"
+
+
+def test_a_file_beside_config_json_may_say_how_it_is_quantised(tmp_path: Path) -> None:
+    """As old tools wrote it."""
+    write_json(tmp_path / "config.json", configs.LLAMA_3_8B)
+    plain = find_shape(str(tmp_path))
+    write_json(tmp_path / "quantize_config.json", {"bits": 4, "group_size": 128})
+
+    shape = find_shape(str(tmp_path))
+
+    assert (shape.storage, shape.is_served) == ("gptq 4 bit", True)
+    assert shape.weight_bytes < 0.4 * plain.weight_bytes
 
 
 def test_weights_can_be_imagined_in_another_type() -> None:
@@ -139,7 +203,7 @@ def test_an_unknown_architecture_is_refused_with_the_known_ones() -> None:
 
 
 def test_an_unknown_quantisation_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UnsupportedModelError, match=r"quip.*Known: awq"):
+    with pytest.raises(UnsupportedModelError, match=r"quip.*Supported: awq"):
         shape_of(configs.LLAMA_3_8B, quantization_config={"quant_method": "quip"})
 
 

@@ -148,6 +148,8 @@ REFUSED = [
         "contentMediaType",
     ),
     ("json_schema", "false", "not"),
+    ("json_schema", {"oneOf": [{"type": "integer"}, {"minimum": 2}]}, "'oneOf' .* use anyOf"),
+    ("json_schema", {"$ref": "http://a.b/c.json"}, r"'\$ref' .* to 'http://a\.b/c\.json'"),
     ("choice", [], "at least one"),
     ("choice", ["a", 1], "list"),
     ("choice", ["a", ""], "empty text"),

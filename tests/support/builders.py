@@ -47,6 +47,14 @@ def make_request(
     )
 
 
+def make_groups(windows: Sequence[int]) -> tuple[KVGroup, ...]:
+    """Groups by their windows: 0 for one that sees everything, -n for a state of n blocks."""
+    return tuple(
+        KVGroup(layers=(idx,), window=max(0, one), num_state_blocks=max(0, -one))
+        for idx, one in enumerate(windows)
+    )
+
+
 def make_kv_plan(
     num_blocks: int = 16,
     block_size: int = BLOCK_SIZE,
@@ -54,12 +62,12 @@ def make_kv_plan(
     windows: Sequence[int] = (0,),
     num_host_slots: int = 0,
 ) -> KVPlan:
-    """A pool; a group of layers for each of the `windows`, 0 for one that sees everything."""
+    """A pool; a group of layers for each of the `windows`, see `make_groups`."""
     return KVPlan(
         num_blocks=num_blocks,
         block_size=block_size,
         bytes_per_block=1024,
-        groups=tuple(KVGroup(layers=(idx,), window=one) for idx, one in enumerate(windows)),
+        groups=make_groups(windows),
         num_host_slots=num_host_slots,
     )
 

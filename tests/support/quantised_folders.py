@@ -17,7 +17,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
+WEIGHTS = "model.safetensors"
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # row of a word's i-th nibble
 
 
@@ -340,6 +342,53 @@ METHODS: dict[str, Method] = {
 }
 
 
+def published(name: str, values: Tensor) -> dict[str, Tensor]:
+    """A parameter of transformers as files have it: stacked experts each on their own."""
+    stem, _, part = name.partition(".experts.")
+    if part not in ("gate_up_proj", "down_proj"):
+        return {name: values.contiguous()}
+    tensors: dict[str, Tensor] = {}
+    for expert, matrix in enumerate(values):
+        own = f"{stem}.experts.{expert}"
+        if part == "down_proj":
+            tensors[f"{own}.down_proj.weight"] = matrix
+            continue
+        gate, up = matrix.chunk(2)
+        tensors |= {f"{own}.gate_proj.weight": gate, f"{own}.up_proj.weight": up}
+    return tensors
+
+
+def save_gpt_oss(oracle: PreTrainedModel, folder: Path) -> PreTrainedModel:
+    """gpt-oss as it is published: experts as random blocks of MXFP4, everything else in bfloat16.
+
+    The model that comes back has the numbers that transformers reads from the blocks.
+    """
+    folder.mkdir(parents=True)
+    model: PreTrainedModel = copy.deepcopy(oracle)
+    generator = torch.Generator().manual_seed(5)
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        if not name.endswith((".gate_up_proj", ".down_proj")):
+            tensors[name] = parameter.detach().bfloat16()
+            continue
+        experts, cols, rows = parameter.shape  # [experts, in_features, out_features]
+        groups = (experts, rows, cols // 32)
+        blocks = torch.randint(256, (*groups, 16), generator=generator, dtype=torch.uint8)
+        scales = torch.randint(121, 124, groups, generator=generator, dtype=torch.uint8)
+        tensors |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
+        numbers = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32)
+        parameter.data = numbers.reshape(parameter.shape).contiguous()
+    save_file({name: tensor.clone() for name, tensor in tensors.items()}, folder / WEIGHTS)
+    config = json.loads(oracle.config.to_json_string())
+    left_out = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "lm_head"]
+    config |= {
+        "architectures": [type(oracle).__name__],
+        "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": left_out},
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    return model
+
+
 def save_quantised(oracle: PreTrainedModel, method: Method, folder: Path) -> PreTrainedModel:
     """Write the model with its layers' matrices quantised; the model of the stored numbers."""
     folder.mkdir(parents=True)
@@ -347,7 +396,7 @@ def save_quantised(oracle: PreTrainedModel, method: Method, folder: Path) -> Pre
     tensors: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
         if ".layers." not in name or not name.endswith("_proj.weight"):
-            tensors[name] = parameter.detach().contiguous()
+            tensors |= published(name, parameter.detach())
             continue
         stored = method.quantise(parameter.detach())
         stem = name.removesuffix(".weight")
@@ -356,9 +405,7 @@ def save_quantised(oracle: PreTrainedModel, method: Method, folder: Path) -> Pre
             attention = stem.removesuffix(".q_proj")
             tensors |= {f"{attention}.{name}": tensor for name, tensor in method.extra.items()}
         parameter.data = stored.numbers
-    save_file(
-        {name: tensor.clone() for name, tensor in tensors.items()}, folder / "model.safetensors"
-    )
+    save_file({name: tensor.clone() for name, tensor in tensors.items()}, folder / WEIGHTS)
     config = json.loads(oracle.config.to_json_string())
     config["architectures"] = [type(oracle).__name__]
     if method.file_name == "config.json":

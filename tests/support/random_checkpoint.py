@@ -42,6 +42,7 @@ class RandomCheckpoint:
     facts: ModelFacts = field(default_factory=tiny_facts)
     seed: int = 1
     name: str = "random"
+    where: str = "random numbers"
     chat_template: str | None = None
     quantisation: str | None = None
     tensors: Mapping[str, TensorView] = field(default_factory=dict)  # made where none are given

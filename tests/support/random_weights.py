@@ -110,10 +110,15 @@ _REPACKED_LAYOUTS = {
 
 def random_repacked_rows(number: int, num_rows: int, num_cols: int, seed: int) -> Bytes:
     """The same as `random_rows` for a GGUF type that has no kernels of its own."""
-    name, num_bytes = REPACKED[number]
-    place, spread = _REPACKED_LAYOUTS[name]
+    repacked = REPACKED[number]
+    name, num_bytes = repacked.name, repacked.block_bytes
+    place, spread = _REPACKED_LAYOUTS.get(name, (0, 1.0))
     generator = np.random.default_rng(seed)
-    blocks = generator.integers(0, 256, (num_rows, num_cols // 256, num_bytes), dtype=np.uint8)
+    shape = (num_rows, num_cols // repacked.block_elements, num_bytes)
+    blocks = generator.integers(0, 256, shape, dtype=np.uint8)
+    if name == "NVFP4":  # scales are bytes: 2^-6 to 2^-5
+        blocks[..., :4] = generator.integers(0x08, 0x16, (*shape[:2], 4))
+        return blocks.reshape(num_rows, -1)
     d = generator.uniform(0.5, 1.5, (*blocks.shape[:2], 1)) / (spread * num_cols**0.5)
     if name == "Q8_K":
         blocks[..., :4] = d.astype(np.float32).view(np.uint8)

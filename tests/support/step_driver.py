@@ -310,8 +310,8 @@ class StepDriver:
                 self._let_go(table[place])
                 table[place] = -1
                 changes.append((place, -1))
-        first = request.num_computed // size if request.num_computed < end else len(table)
-        for place in range(first, -(-end // size)):
+        written = self._groups[group].written_places(request.num_computed, end, size)
+        for place in written if request.num_computed < end else ():
             if place < len(table) and self._num_holders[table[place]] == 1:
                 continue
             block = self.take_block()

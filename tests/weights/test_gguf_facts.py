@@ -418,3 +418,21 @@ def test_an_encoder_of_a_pooling_that_we_lack_is_refused() -> None:
     made = facts_from_gguf(GgufMetadata(sizes | {"bert.pooling_type": 1}, "file"), tensors, "file")
     assert made.pooling is not None
     assert (made.pooling.method, made.num_segments, made.is_causal) == ("mean", 2, False)
+
+
+@pytest.mark.parametrize("architecture", ["deepseek2", "gpt-oss", "llama4"])
+def test_an_architecture_of_experts_without_experts_is_refused(
+    facts_of: Facts, architecture: str
+) -> None:
+    """Its key may be missing or 0."""
+    with pytest.raises(CorruptFileError, match=f"{architecture}.expert_count must be at least 1"):
+        facts_of(with_keys(tiny_llama(architecture)))
+
+
+def test_a_false_number_of_heads_or_elements_is_refused(facts_of: Facts) -> None:
+    """Before tables of that size are made."""
+    keys = {"llama__attention__key_length": value(U32, 2**30)}
+    keys["llama__attention__value_length"] = value(U32, 2**30)
+
+    with pytest.raises(CorruptFileError, match="2 heads of 1073741824 elements; at most"):
+        facts_of(with_keys(tiny_llama(), **keys))

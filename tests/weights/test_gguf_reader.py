@@ -272,14 +272,14 @@ def test_a_big_endian_file_is_refused_by_that_name(path: Path) -> None:
 def test_types_that_we_do_not_have_are_named_with_those_we_have(path: Path) -> None:
     """All of them at once, with the number of tensors."""
     file = tiny_llama()
-    file.tensors += [TensorBytes("a", (256,), 40), TensorBytes("b", (256,), 40)]
+    file.tensors += [TensorBytes("a", (256,), 41), TensorBytes("b", (256,), 41)]
     file.tensors += [TensorBytes("c", (256,), 77)]
 
     with pytest.raises(UnsupportedModelError) as caught:
         read_gguf(file.write(path))
 
-    assert "NVFP4 (2 tensors), type 77 (1 tensors)" in str(caught.value)
-    names = [type.name for type in KNOWN_TYPES.values()] + [name for name, _ in REPACKED.values()]
+    assert "Q1_0 (2 tensors), type 77 (1 tensors)" in str(caught.value)
+    names = [type.name for type in KNOWN_TYPES.values()] + [one.name for one in REPACKED.values()]
     assert all(name in str(caught.value) for name in names)
 
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from octavo.backends.torch.dequantise import dequantise
-from octavo.weights.checkpoint import TensorView, WeightType
+from octavo.weights.checkpoint import TensorView
 from octavo.weights.gguf_reader import read_gguf
 from octavo.weights.gguf_repack import REPACKED
 from tests.support.random_weights import random_repacked_rows
 
 
-@pytest.mark.parametrize("number", REPACKED, ids=lambda number: REPACKED[number][0])
+@pytest.mark.parametrize("number", REPACKED, ids=lambda number: REPACKED[number].name)
 def test_repacked_rows_mean_the_numbers_that_the_gguf_package_reads(
     number: int, tmp_path: Path
 ) -> None:
@@ -31,7 +31,7 @@ def test_repacked_rows_mean_the_numbers_that_the_gguf_package_reads(
 
     view = read_gguf(tmp_path / "a.gguf").tensors["wanted"]
 
-    assert view.type is WeightType.INT8_K
+    assert view.type is REPACKED[number].to
     assert view.shape == (3, 512)
     expected = _numbers(number, rows)
     np.testing.assert_array_equal(expected, dequantise(view).numpy())
@@ -44,7 +44,7 @@ def rows_of(view: TensorView, first: int, end: int) -> np.ndarray:
 
 
 def _numbers(number: int, rows: np.ndarray) -> np.ndarray:
-    if REPACKED[number][0] != "Q8_K":
+    if REPACKED[number].name != "Q8_K":
         return gguf.quants.dequantize(rows, gguf.GGMLQuantizationType(number))
     blocks = rows.reshape(-1, 292)  # which the package does not read
     d = np.ascontiguousarray(blocks[:, :4]).view(np.float32)

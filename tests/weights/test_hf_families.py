@@ -109,8 +109,6 @@ def test_a_null_soft_cap_of_gemma2_is_none_and_a_missing_one_is_assumed() -> Non
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
-    "cohere's norms of queries": ("CohereForCausalLM", {"use_qk_norm": True}, "use_qk_norm"),
-    "clipped projections": ("OlmoForCausalLM", {"clip_qkv": 8.0}, "clip_qkv"),
     "phi's norms of queries": ("PhiForCausalLM", {"qk_layernorm": True}, "qk_layernorm"),
     "post-norm OPT": (
         "OPTForCausalLM",

@@ -25,7 +25,7 @@ CODE = """
 import json, sys
 from octavo.errors import OctavoError
 from octavo.weights.download import pull
-from octavo.weights.source import open_checkpoint
+from octavo.weights.source import find_model, open_checkpoint
 
 reports, results = [], []
 for arguments in json.loads(sys.argv[1]):
@@ -33,6 +33,9 @@ for arguments in json.loads(sys.argv[1]):
         model, revision, pulls = arguments
         if pulls:
             pull(model, reports.append, revision=revision)
+        if revision == "any architecture":
+            results.append([find_model(model, any_architecture=True).name, 0])
+            continue
         checkpoint = open_checkpoint(model, revision=revision, on_progress=reports.append)
         results.append([checkpoint.name, len(checkpoint.tensors)])
     except OctavoError as error:
@@ -169,12 +172,17 @@ def test_a_model_that_cannot_be_served_is_refused_before_its_weights_come(
     """config.json arrives first, and decides."""
     other = tiny_folder(tmp_path / "other", architectures=["MambaForCausalLM"])
     hub.files = {path.name: path.read_bytes() for path in other.iterdir()}
+    hub.files["modeling_mamba.py"] = b"code"
 
     outcome = opened(REPOSITORY)
 
-    assert outcome.results[0][0] == "UnsupportedModelError"
+    assert outcome.results[0][0] == "UnknownArchitectureError"
     assert "MambaForCausalLM is not supported. Supported: Arcee" in outcome.results[0][1]
     assert hub.fetched == ["config.json"]
+
+    foreign = opened(REPOSITORY, revision="any architecture")  # code of others may run it
+    assert foreign.results == [[REPOSITORY, 0]]
+    assert sorted(hub.fetched) == ["config.json", "model.safetensors", "modeling_mamba.py"]
 
 
 def test_one_gguf_file_is_fetched_by_quantisation_or_name(hub: StubHub, opened: Any) -> None:

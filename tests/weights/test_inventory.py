@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from octavo.errors import CorruptFileError
-from octavo.weights.inventory import MAX_LISTED, Inventory
+from octavo.weights.inventory import MAX_LISTED, MAX_MISSING, Inventory
 from tests.support.random_checkpoint import tensor_of
 
 
@@ -45,3 +45,13 @@ def test_what_follows_from_the_rest_may_be_there(name: str) -> None:
     tensors = inventory(name)
     tensors.verify()
     assert tensors.surplus == []
+
+
+def test_a_search_for_far_too_much_ends_early() -> None:
+    """A false number of layers or experts must not ask for millions of tensors."""
+    tensors = inventory("a.weight")
+    for number in range(MAX_MISSING):
+        assert tensors.find(f"t{number}.weight", (2,)) is None
+
+    with pytest.raises(CorruptFileError, match=r"no tensor t0\.weight \[2\].* more$"):
+        tensors.find("one.weight", (2,))

@@ -23,6 +23,7 @@ class Usage(BaseModel):
 
     prompt_tokens: int
     total_tokens: int
+    completion_tokens: int = 0
 
 
 class Embedding(BaseModel):
@@ -128,3 +129,57 @@ def binary2tensor(
     word = _WORDS[dtype.itemsize]
     words = np.frombuffer(binary, dtype=f"{order}{word}").astype(f"={word}")
     return torch.frombuffer(bytearray(words.tobytes()), dtype=dtype).reshape(tuple(shape))
+
+
+class BatchResponse(BaseModel):
+    """What a line of a batch was answered."""
+
+    status_code: int = 200
+    request_id: str
+    body: Any = None
+
+
+class BatchRequestOutput(BaseModel):
+    """A line of a batch's output."""
+
+    id: str
+    custom_id: str
+    response: BatchResponse | None
+    error: Any
+
+
+class MetadataItem(BaseModel):
+    """Where one vector lies in an answer of bytes."""
+
+    index: int
+    embed_dtype: str
+    endianness: str
+    start: int
+    end: int
+    shape: tuple[int, ...]
+
+
+def build_metadata_items(
+    embed_dtype: str, endianness: str, shape: Sequence[int], n_request: int
+) -> list[MetadataItem]:
+    """The places of vectors of one shape, one after the other."""
+    size = EMBED_DTYPES[embed_dtype].itemsize * int(np.prod(shape))
+    return [
+        MetadataItem(
+            index=index,
+            embed_dtype=embed_dtype,
+            endianness=endianness,
+            start=index * size,
+            end=(index + 1) * size,
+            shape=tuple(shape),
+        )
+        for index in range(n_request)
+    ]
+
+
+def decode_pooling_output(items: Sequence[MetadataItem], body: bytes) -> list[torch.Tensor]:
+    """The vectors in an answer of bytes."""
+    return [
+        binary2tensor(body[item.start : item.end], item.shape, item.embed_dtype, item.endianness)
+        for item in items
+    ]

@@ -17,7 +17,8 @@ EMBEDDING_MODEL = "OCTAVO_SHIM_EMBEDDING_MODEL"
 TOKENIZER_FOLDER = "OCTAVO_SHIM_TOKENIZER_FOLDER"
 _EMBEDDERS = re.compile(r"e5|bge-base|MiniLM|arctic-embed|gte-", re.IGNORECASE)
 _BASE = re.compile(r"opt-125m|gpt2$", re.IGNORECASE)  # models that continue any text
-_ABSENT = re.compile(r"reranker|colbert|apeach|whisper|VLM|-VL", re.IGNORECASE)
+_SAME = re.compile(r"SmolLM2-135M")  # no stand-in
+_ABSENT = re.compile(r"reranker|colbert|apeach|whisper|-VL", re.IGNORECASE)
 
 
 class NoModelError(Exception):
@@ -34,6 +35,16 @@ def local_model(name: str) -> str:
     if _BASE.search(name):
         return os.environ[BASE_MODEL]
     return os.environ[EMBEDDING_MODEL if _EMBEDDERS.search(name) else TEXT_MODEL]
+
+
+def longest_context(name: str) -> int:
+    """Tokens that the model behind this name is served with at most.
+
+    Models of texts have more, but small ones talk on until it ends them.
+    """
+    if _EMBEDDERS.search(name):
+        return 256
+    return 8192 if _SAME.search(name) else 4096
 
 
 def tokenizer_folder(name: str) -> str:

@@ -10,26 +10,30 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
-import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
-from octavo.compat.vllm.names import MODULES
+from octavo.compat.vllm.names import API_VERSION, MODULES
 from octavo.version import version
 from vllm_shim.models import tokenizer_folder
 
 # module -> name -> where it is here; names of the public API are in octavo.compat.vllm
 KNOWN: Mapping[str, Mapping[str, str]] = {
-    "vllm.version": {"__version__": "vllm_shim.names:VERSION"},
+    "vllm.envs": {"VLLM_USE_RUST_FRONTEND": "vllm_shim.names:NO"},
+    "vllm.version": {
+        "__version__": "vllm_shim.names:VERSION",
+        "_prev_minor_version": "vllm_shim.names:version_before",
+    },
     "vllm.tokenizers": {"get_tokenizer": "vllm_shim.names:get_tokenizer"},
     "vllm.transformers_utils.repo_utils": {"hf_api": "vllm_shim.names:Hub"},
     "vllm.platforms": {"current_platform": "vllm_shim.names:PLATFORM"},
     "vllm.utils.network_utils": {"get_open_port": "vllm_shim.names:get_open_port"},
+    "vllm.assets.audio": {"AudioAsset": "vllm_shim.names:AudioAsset"},
     "vllm.config": {"ModelConfig": "vllm_shim.names:ModelConfig"},
     "vllm.config.utils": {"getattr_iter": "vllm_shim.names:getattr_iter"},
     "vllm.utils.serial_utils": {
@@ -39,6 +43,14 @@ KNOWN: Mapping[str, Mapping[str, str]] = {
     },
     "vllm.entrypoints.pooling.embed.protocol": {
         "EmbeddingResponse": "vllm_shim.answers:EmbeddingResponse"
+    },
+    "vllm.entrypoints.openai.run_batch": {
+        "BatchRequestOutput": "vllm_shim.answers:BatchRequestOutput"
+    },
+    "vllm.entrypoints.pooling.utils": {
+        "MetadataItem": "vllm_shim.answers:MetadataItem",
+        "build_metadata_items": "vllm_shim.answers:build_metadata_items",
+        "decode_pooling_output": "vllm_shim.answers:decode_pooling_output",
     },
     "vllm.entrypoints.pooling.pooling.protocol": {
         "PoolingResponse": "vllm_shim.answers:PoolingResponse"
@@ -54,19 +66,35 @@ KNOWN: Mapping[str, Mapping[str, str]] = {
 
 
 class Inside(type):
-    """The kind of the names that stand for vLLM's inside: whoever uses one is skipped."""
+    """The kind of the names that stand for vLLM's inside: a test that uses one is skipped.
 
-    def __call__(cls, *arguments: Any, **keywords: Any) -> NoReturn:
-        _skip(cls.__doc__ or "")
+    What a file makes of one when it is imported is an inside as well.
+    """
 
-    def __getattr__(cls, name: str) -> NoReturn:
+    tests_run = False  # the files are imported, `plugin.py` says
+
+    def __call__(cls, *arguments: Any, **keywords: Any) -> Any:
+        return _used(f"{cls.__doc__}()")
+
+    def __add__(cls, other: object) -> Any:
+        return _used(cls.__doc__ or "")
+
+    def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        _skip(f"{cls.__doc__}.{name}")
+        return _used(f"{cls.__doc__}.{name}")
 
 
-def _skip(name: str) -> NoReturn:
-    pytest.skip(f"needs {name}, an inside of vLLM", allow_module_level=True)
+def _used(name: str) -> Any:
+    if Inside.tests_run:
+        pytest.skip(f"needs {name}, an inside of vLLM")
+    return inside(name)
+
+
+def inside(name: str) -> Inside:
+    """A name that stands for an inside."""
+    # An exception, so that it may stand in pytest.raises.
+    return Inside(name.rpartition(".")[2], (Exception,), {"__doc__": name})
 
 
 class Names(ModuleType):
@@ -79,12 +107,10 @@ class Names(ModuleType):
         if name in known:
             module, _, attribute = known[name].partition(":")
             return getattr(importlib.import_module(module), attribute or name)
-        if self.__name__ == "vllm.envs":
-            return os.environ.get(name)
-        if name == "version" and self.__name__ == "vllm":
-            return importlib.import_module("vllm.version")
-        # An exception, so that it may stand in pytest.raises.
-        return Inside(name, (Exception,), {"__doc__": f"{self.__name__}.{name}"})
+        below = f"{self.__name__}.{name}"
+        if any(f"{module}.".startswith(f"{below}.") for module in (*KNOWN, *MODULES)):
+            return importlib.import_module(below)
+        return inside(below)
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -116,6 +142,13 @@ class Hub:
         return repo_id
 
 
+class AudioAsset:
+    """Sound, which is not served; bodies of requests have its address."""
+
+    def __init__(self, name: str) -> None:
+        self.url = f"http://127.0.0.1:9/{name}"
+
+
 class Platform:
     """Where the server runs: on a CPU."""
 
@@ -134,8 +167,15 @@ class Platform:
         raise AttributeError(name)
 
 
+NO = False
 PLATFORM = Platform()
 VERSION = version()
+
+
+def version_before() -> str:
+    """The minor version before ours in vLLM's count."""
+    major, minor = API_VERSION.split(".")[:2]
+    return f"{major}.{int(minor) - 1}"
 
 
 def get_open_port() -> int:

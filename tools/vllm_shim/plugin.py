@@ -17,6 +17,7 @@ _TOKENIZERS = "transformers.models.auto.tokenization_auto"
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Let transformers find tokenizers by the names of the tests' models, where it was imported."""
+    names.Inside.tests_run = True
     if _TOKENIZERS not in sys.modules:
         return
     kind = sys.modules[_TOKENIZERS].AutoTokenizer
@@ -30,6 +31,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return load(folder, *arguments)
 
     kind.from_pretrained = from_pretrained
+
+
+@pytest.fixture(scope="session")
+def local_asset_server() -> Any:
+    """vLLM's server of pictures, which are not served."""
+    return names.inside("tests.conftest.local_asset_server")
 
 
 @pytest.fixture(scope="session")

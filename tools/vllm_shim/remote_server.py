@@ -1,4 +1,4 @@
-"""A server as vLLM's tests start it: `RemoteOpenAIServer(model, args)`, here `octavo serve`."""
+"""A server as vLLM's tests start it, `RemoteOpenAIServer(model, args)`: `octavo-vllm serve`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,21 @@ import openai
 import pytest
 import requests
 
-from vllm_shim.models import NoModelError, local_model
+from vllm_shim.models import NoModelError, local_model, longest_context
 from vllm_shim.names import get_open_port
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 KEY = "token-abc123"
-LONGEST_CONTEXT = 8192  # of the model that stands in
-_OF_ADAPTERS = ("--lora-modules", "--max-lora-rank", "--max-cpu-loras", "--max-loras")
+# Of adapters; and of weights made up, where those of the stand-in do.
+_LEFT_OUT = (
+    "--enable-lora",
+    "--lora-modules",
+    "--max-lora-rank",
+    "--max-cpu-loras",
+    "--max-loras",
+    "--load-format",
+)
 ROCM_EXTRA_ARGS: list[str] = []
 multi_gpu_only = pytest.mark.skip(reason="several GPUs are not used")
 requires_fp8 = pytest.mark.skip(reason="needs a GPU with fp8")
@@ -32,6 +39,7 @@ class RemoteOpenAIServer:
     """One server process; leaves with the block."""
 
     DUMMY_API_KEY = KEY
+    show_hidden_metrics = False  # there are none
 
     def __init__(
         self,
@@ -43,24 +51,27 @@ class RemoteOpenAIServer:
         auto_port: bool = True,
         **ignored: Any,
     ) -> None:
-        arguments = _served_here(vllm_serve_args)
+        arguments = _served_here(vllm_serve_args, longest_context(model))
         self.uds = _value_of(arguments, "--uds")
         if auto_port and self.uds is None:
             arguments += ["--port", str(get_open_port())]
+        if "--max-model-len" not in arguments:
+            arguments += ["--max-model-len", str(longest_context(model))]
         if seed is not None:
             arguments += ["--seed", str(seed)]
         if "--served-model-name" not in arguments:
             arguments += ["--served-model-name", model]
-        self.host = _value_of(arguments, "--host") or "127.0.0.1"
+        if _value_of(arguments, "--host") is None:
+            arguments += ["--host", "127.0.0.1"]  # `vllm serve` listens on every interface
+        self.host = _value_of(arguments, "--host") or ""
         self.port = _value_of(arguments, "--port") or "8000"
         try:
             path = local_model(model)
         except NoModelError as error:
             pytest.skip(str(error), allow_module_level=True)
         self.proc = subprocess.Popen(
-            [sys.executable, "-m", "octavo", "serve", path, *arguments],
+            [sys.executable, "-m", "vllm_shim.command", "serve", path, *arguments],
             env={**os.environ, **(env_dict or {})},
-            start_new_session=True,
         )
         self._wait_ready()
 
@@ -74,12 +85,15 @@ class RemoteOpenAIServer:
     def url_root(self) -> str:
         """Where it listens."""
         if self.uds:
-            return f"http+unix://{self.uds.replace('/', '%2F')}"
+            return "http://localhost"  # the test has a transport of its own
         return f"http://{self.host}:{self.port}"
 
     def url_for(self, *parts: str) -> str:
         """The URL of a path."""
-        return self.url_root + "/" + "/".join(parts)
+        return "/".join((self.url_root, *(part.strip("/") for part in parts if part)))
+
+    def _get_process_termination_timeout(self) -> float:
+        return STOP_TIMEOUT_S
 
     def get_client(self, **options: Any) -> openai.OpenAI:
         """OpenAI's client."""
@@ -135,17 +149,17 @@ class RemoteOpenAIServer:
             self.proc.wait()
 
 
-def _served_here(arguments: Sequence[str]) -> list[str]:
-    """The flags without those of adapters, and with no longer context than the stand-in has."""
+def _served_here(arguments: Sequence[str], longest: int) -> list[str]:
+    """The flags without those in `_LEFT_OUT`, and with no longer context than `longest`."""
     kept: list[str] = []
-    words = iter(arguments)
+    words, is_left_out = iter(arguments), False
     for word in words:
-        if word == "--enable-lora":
+        if word.startswith("--"):
+            is_left_out = word in _LEFT_OUT
+        if is_left_out:
             continue
-        if word in _OF_ADAPTERS:
-            next(words)
-        elif word == "--max-model-len":
-            kept += [word, str(min(int(next(words)), LONGEST_CONTEXT))]
+        if word == "--max-model-len":
+            kept += [word, str(min(int(next(words)), longest))]
         else:
             kept.append(word)
     return kept

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.chat.messages import ContentFormat, plain_value, template_messages
 from octavo.chat.render_budget import RenderBudget, RenderStoppedError, TemplateRefusalError
-from octavo.errors import CorruptFileError, InvalidRequestError
+from octavo.errors import ConfigError, CorruptFileError, InvalidRequestError
 from octavo.foundation.clock import Clock, SystemClock
 from octavo.foundation.registry import Registry
 
@@ -45,6 +45,7 @@ class ChatTemplate:
         special_tokens: Mapping[str, str],
         *,
         content_format: ContentFormat | None = None,
+        defaults: Mapping[str, object] | None = None,
         clock: Clock | None = None,
         now: Callable[[], datetime] = datetime.now,
     ) -> None:
@@ -52,11 +53,19 @@ class ChatTemplate:
 
         special_tokens: "bos_token" -> "<s>" and so on, as `Tokenizer.special_tokens` has it.
         content_format: how templates get contents; None finds it out.
+        defaults: variables of the template where a caller sets none. Raises ConfigError for names
+        that are not the caller's to set.
         now: the time that `strftime_now` shows.
         """
         self.source = source
         self._special_tokens = dict(special_tokens)
         self._given_format = content_format
+        self._defaults = dict(defaults or {})
+        for name in self._defaults:
+            if name in OWN_INPUTS | RESERVED | self._special_tokens.keys():
+                raise ConfigError(
+                    f"--default-chat-template-kwargs must not set {name!r}, which is set already"
+                )
         self._clock = clock or SystemClock()
         self._now = now
 
@@ -108,7 +117,7 @@ class ChatTemplate:
         continued = _mark_end(built[-1]) if continue_final_message else None
         variables = {
             **self._special_tokens,
-            **self._own_variables(template_kwargs or {}),
+            **self._own_variables(self._defaults | dict(template_kwargs or {})),
             "messages": built,
             "tools": _objects(tools, "tools"),
             "documents": _objects(documents, "documents"),

@@ -23,6 +23,7 @@ COMMANDS = {
     "pull": ("octavo.cli.pull", "Fetch a model into the cache."),
     "quantize": ("octavo.cli.quantize", "Write a checkpoint with fewer bits."),
     "list": ("octavo.cli.list_models", "List the models that are at hand."),
+    "cache": ("octavo.cli.cache", "List or remove what has been fetched."),
     "plan": ("octavo.cli.plan", "Tell what a model takes and how many users fit, from its header."),
     "bench": ("octavo.cli.bench", "Measure speed on this machine."),
     "doctor": ("octavo.cli.doctor", "Report what Octavo sees of this machine."),

@@ -145,6 +145,7 @@ def _record(
             "layers_with_window": sum(window > 0 for window in shape.windows),
             "window": max(shape.windows, default=0),
             "is_latent": any(entry.is_latent for entry in shape.entries),
+            "state_bytes_per_request": shape.state_bytes,
         },
         "device": {
             "count": device.tensor_parallel_size,
@@ -172,6 +173,7 @@ def _lines(
         f"{shape.name}: {shape.architecture}, {format_count(shape.parameters.total)} parameters, "
         f"{format_bytes(shape.weight_bytes)} as {shape.storage}",
         f"KV per token: {_kv_words(shape, wishes, capacity)}",
+        *_state_words(shape, capacity),
         f"memory{share}: {format_bytes(capacity.usable_bytes)} usable "
         f"({device.utilization:g} of {format_bytes(device.memory_bytes)}, {place}) - weights "
         f"{format_bytes(capacity.weight_bytes)} - workspace about "
@@ -184,8 +186,10 @@ def _lines(
 
 
 def _kv_words(shape: ModelShape, wishes: Wishes, capacity: Capacity) -> str:
-    if not shape.entries:
+    if shape.keeps_nothing:
         return "none: an encoder keeps nothing between steps"
+    if not shape.entries:
+        return "none: all layers carry a state"
     entry, count = shape.entries[0], len(shape.entries)
     what = (
         f"2 x a latent vector of {entry.head_dim}"
@@ -200,6 +204,19 @@ def _kv_words(shape: ModelShape, wishes: Wishes, capacity: Capacity) -> str:
     if windows:
         words += f"; {len(windows)} of the layers keep the last {max(windows)} tokens alone"
     return words
+
+
+def _state_words(shape: ModelShape, capacity: Capacity) -> list[str]:
+    """What a request keeps however long it is."""
+    if not shape.state_bytes or capacity.kv is None:
+        return []
+    group = capacity.kv.state_group
+    assert group is not None, "a state without a group"
+    count = capacity.kv.groups[group].num_state_blocks
+    blocks = "1 block" if count == 1 else f"{count} blocks"
+    return [
+        f"state per request: {format_bytes(shape.state_bytes)} in float32, {blocks} of the pool"
+    ]
 
 
 def _fitting(shape: ModelShape, device: Device, wishes: Wishes, capacity: Capacity) -> list[str]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import msgspec
 from starlette.applications import Starlette
@@ -42,14 +42,18 @@ ENDPOINTS = (
     "/v2/rerank",
     "/rerank",
 )
+_End = Literal["done", "failed", "invalid"]  # of a line
 _AHEAD = 4  # lines read beyond the first that is not done, for each that may run
 _SERVER_FLAGS = frozenset(
     {
         "chat_template",
+        "chat_template_content_format",
+        "default_chat_template_kwargs",
         "enable_auto_tool_choice",
         "enable_prompt_tokens_details",
         "max_body_bytes",
         "max_messages",
+        "reasoning_config",
         "reasoning_parser",
         "served_model_name",
         "tool_call_parser",
@@ -61,10 +65,11 @@ _SERVER_FLAGS = frozenset(
 class _Tally:
     num_done: int = 0
     num_failed: int = 0
+    num_invalid: int = 0  # of them, lines that are no requests
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Compute every line; 1 if any of them was refused."""
+def run(arguments: Sequence[str], *, is_vllm: bool = False) -> int:
+    """Compute every line; 1 if any of them was refused, or with `is_vllm` if any is no request."""
     parser = Parser(prog="octavo run-batch", description="Compute a file of requests.")
     add_engine_flags(parser)
     parser.add_argument("-i", "--input-file", required=True, metavar="PATH", help="JSONL; - stdin.")
@@ -86,7 +91,7 @@ def run(arguments: Sequence[str]) -> int:
         )
     told = f"{tally.num_done} lines, {tally.num_failed} of them failed"
     print(f"octavo run-batch: {told}", file=sys.stderr)
-    return 1 if tally.num_failed else 0
+    return 1 if (tally.num_invalid if is_vllm else tally.num_failed) else 0
 
 
 async def run_lines(
@@ -96,10 +101,10 @@ async def run_lines(
     endpoints = served(app, ENDPOINTS)
     width = state.loaded.config.scheduler.max_num_seqs
     slots = asyncio.Semaphore(width)
-    waiting: deque[asyncio.Task[tuple[bytes, bool]]] = deque()
-    num_done = num_failed = 0
+    waiting: deque[asyncio.Task[tuple[bytes, _End]]] = deque()
+    ends: Counter[_End] = Counter()
 
-    async def one(number: int, data: bytes) -> tuple[bytes, bool]:
+    async def one(number: int, data: bytes) -> tuple[bytes, _End]:
         async with slots:
             return await _answer(app, endpoints, number, data)
 
@@ -108,14 +113,15 @@ async def run_lines(
         while True:
             data = await asyncio.to_thread(next, lines, None)
             if data is not None:
-                number = num_done + len(waiting) + 1
+                number = ends.total() + len(waiting) + 1
                 waiting.append(asyncio.ensure_future(one(number, data)))
             while waiting and (data is None or waiting[0].done() or len(waiting) >= _AHEAD * width):
-                result, is_success = await waiting.popleft()
-                num_done, num_failed = num_done + 1, num_failed + (not is_success)
+                result, end = await waiting.popleft()
+                ends[end] += 1
                 target.write(result)
             if data is None:
-                return _Tally(num_done, num_failed)
+                num_failed = ends["failed"] + ends["invalid"]
+                return _Tally(ends.total(), num_failed, ends["invalid"])
     finally:
         for task in waiting:
             task.cancel()
@@ -135,18 +141,19 @@ async def _with_engine(
 
 async def _answer(
     app: Starlette, endpoints: tuple[str, ...], number: int, data: bytes
-) -> tuple[bytes, bool]:
-    """(line of the output, whether it is a success)."""
+) -> tuple[bytes, _End]:
+    """(line of the output, how it ended)."""
     try:
         line = read_line(data)
         if line.url not in endpoints:
             raise InvalidRequestError(f"url must be one of {', '.join(endpoints)}", param="url")
     except InvalidRequestError as error:
         custom_id = _custom_id(data) or f"line-{number}"
-        return unanswered(custom_id, "invalid_line", f"line {number}: {error.message}"), False
+        told = unanswered(custom_id, "invalid_line", f"line {number}: {error.message}")
+        return told, "invalid" if error.param is None else "failed"
     reply = await post_inside(app, line.url, msgspec.json.encode(line.body), "")
     result = answered(line.custom_id, reply.status, reply.body, repeats_error=True)
-    return result, reply.status < 400
+    return result, "done" if reply.status < 400 else "failed"
 
 
 def _custom_id(data: bytes) -> str | None:

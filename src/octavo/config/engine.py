@@ -24,7 +24,7 @@ WEIGHT_DTYPES = ("auto", "float32", "bfloat16", "float16")
 DTYPE_NAMES = {"half": "float16", "float": "float32"}  # further names of them, as in vLLM
 # Methods of checkpoints, and what floats can become while they are loaded.
 CHECKPOINT_QUANTISATIONS = (
-    *("awq", "bitsandbytes", "compressed-tensors", "fp8", "gguf", "gptq", "modelopt"),
+    *("awq", "bitsandbytes", "compressed-tensors", "fp8", "gguf", "gptq", "modelopt", "mxfp4"),
 )
 ONLINE_QUANTISATIONS = ("int8", "int4", "fp8")
 QUANTISATION_ALIASES = {  # of vLLM
@@ -43,6 +43,7 @@ QUANTISATIONS = (
 POLICIES = ("fcfs", "priority", "fair")
 PREEMPTION_MODES = ("recompute", "swap", "auto")
 BACKENDS = ("native", "torch")
+MODEL_IMPLS = ("auto", "octavo", "transformers", "vllm")
 RUNNERS = ("auto", "generate", "pooling")
 TRACE_DETAILS = ("model", "worker", "all")
 CONVERSIONS = ("auto", "none", "embed", "classify")
@@ -114,6 +115,17 @@ class ModelConfig:
     logits_processors: tuple[str | type[Any], ...] = option(
         (), "Classes that may change logits before a token is drawn, as module:Class."
     )
+    model_impl: str = option(
+        "auto",
+        "Whose code computes the model: octavo or vllm: Octavo's; transformers: that of Hugging "
+        "Face, on --backend torch; auto: Octavo's, and on torch the other for what Octavo lacks.",
+        choices=MODEL_IMPLS,
+    )
+    trust_remote_code: bool = option(
+        False,
+        "Run Python code that a model's folder brings, where transformers' code needs it. It may "
+        "do all that this process may.",
+    )
     backend: str = option("native", "Where the model runs.", choices=BACKENDS)
     threads: int | None = option(
         None, "Compute threads; default: the cores this process may use.", at_least=1, at_most=1024
@@ -122,6 +134,10 @@ class ModelConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", DTYPE_NAMES.get(self.dtype, self.dtype))
         check_options(self)
+        if self.model_impl == "vllm":
+            object.__setattr__(self, "model_impl", "octavo")
+        if self.model_impl == "transformers" and self.backend != "torch":
+            raise ConfigError("--model-impl transformers needs --backend torch")
         generation_override(self.override_generation_config)
 
 

@@ -69,6 +69,8 @@ class EngineOptions(TypedDict, total=False):
     generation_config: str
     override_generation_config: str | Mapping[str, Any] | None
     max_logprobs: int
+    model_impl: str
+    trust_remote_code: bool
     backend: str
     threads: int | None
     logits_processors: Sequence[str | type[Any]] | None
@@ -120,7 +122,6 @@ class LLMOptions(EngineOptions, total=False):
     task: str | None
     tensor_parallel_size: int
     tokenizer_mode: str
-    trust_remote_code: bool
     use_v2_block_manager: bool
 
 

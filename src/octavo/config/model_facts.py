@@ -6,6 +6,7 @@ model files read nothing else. Names follow Hugging Face's where it has one word
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,6 +16,7 @@ PoolingMethod = Literal["first", "last", "mean"]
 PoolingTask = Literal["embed", "classify"]
 ScoreActivation = Literal["softmax", "sigmoid", "none"]
 Scoring = Literal["softmax", "softmax_chosen", "sigmoid", "score", "sparse_mixer"]
+StateKind = Literal["mamba", "mamba2", "delta"]
 NormKind = Literal["rms", "layer", "layer_without_weight"]
 
 
@@ -66,6 +68,7 @@ class PoolingFacts:
     activation: ScoreActivation = "softmax"
     # Widths to which embeddings may be cut (Kusupati et al. 2022): these, or any where it is None
     dimensions: tuple[int, ...] | None = ()
+    of_tokens: bool = False  # a request that names no task wants a vector of each token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +109,70 @@ class LatentFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StateFacts:
+    """Layers that carry a state from token to token, instead of keys and values.
+
+    mamba: selective state spaces (Gu and Dao 2023), of one column a head. mamba2: one decay for all
+    columns of a head (Dao and Gu 2024). delta: the gated delta rule (Yang et al. 2024).
+    """
+
+    kind: StateKind
+    layers: tuple[int, ...]
+    num_heads: int
+    head_dim: int  # columns of a head
+    state_size: int  # numbers that a head keeps for each column; delta: width of a key
+    num_groups: int = 1  # heads of a group share what goes in and comes out; delta: a key
+    conv_width: int = 4  # tokens that the short convolution sees, the current one included
+    conv_bias: bool = False
+    projection_bias: bool = False
+    step_rank: int = 0  # mamba: width of what time steps are made of
+    step_limits: tuple[float, float] = (0.0, math.inf)  # mamba2: of time steps
+    has_norm: bool = True  # mamba2: in groups, behind the gate
+    norm_before_gate: bool = False  # ... or before it
+    # mamba2: factors of the gate, of what passes the heads, goes in, comes out, and of time steps
+    scales: tuple[float, ...] | None = None
+
+    @property
+    def inner_size(self) -> int:
+        """Columns of all heads."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def num_channels(self) -> int:
+        """Columns that pass the convolution."""
+        shared = 2 * self.num_groups * self.state_size
+        return self.inner_size + (0 if self.kind == "mamba" else shared)
+
+    @property
+    def conv_shape(self) -> tuple[int, int]:
+        """What a layer keeps for its convolution: [tokens before, channels]."""
+        return self.conv_width - 1, self.num_channels
+
+    @property
+    def state_shape(self) -> tuple[int, int, int]:
+        """What a layer keeps besides: [heads, columns of a head, numbers for each]."""
+        return self.num_heads, self.head_dim, self.state_size
+
+    @property
+    def num_bytes(self) -> int:
+        """Of a request, over all layers, in float32."""
+        per_layer = math.prod(self.conv_shape) + math.prod(self.state_shape)
+        return 4 * per_layer * len(self.layers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchScales:
+    """Factors in layers where attention and a state stand side by side."""
+
+    state_in: float
+    state_out: float
+    attention_in: float
+    attention_out: float
+    mlp_gate: float  # of the gate, before its activation
+    mlp_down: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
     """Shape and constants of one model."""
 
@@ -132,13 +199,19 @@ class ModelFacts:
     # With it there is one KV head, of `head_dim` = kv_rank + rope_dim.
     latent: LatentFacts | None = None
     moe: MoeFacts | None = None  # layers with experts instead of an MLP
+    state: StateFacts | None = None  # layers with a state, instead of attention or beside it
+    branch_scales: BranchScales | None = None
+    layers_without_attention: tuple[int, ...] = ()
+    attention_gate: bool = False  # what a head attends to is weighted with a sigmoid of the input
     norm: NormKind = "rms"
     norm_bias: bool = False  # layer norms add one
     parallel_residual: bool = False  # attention and MLP both read the layer's input
     shared_norm: bool = False  # in parallel, both behind one norm
     qk_norm: bool = False  # RMS norm of each query and key head
     qk_norm_over_heads: bool = False  # ... of all heads together instead
+    qk_norm_by_head: bool = False  # ... layer norms instead, with weights for each head
     qk_norm_plain: bool = False  # ... without weights, in layers that rotate
+    clip_qkv: float | None = None  # largest magnitude of queries, keys and values
     # Of queries that are not rotated: period and weight of `ops.ops.Ops.position_factors`.
     temperature: tuple[float, float] | None = None
     attention_sinks: bool = False  # every head has a score beside those of keys, of no value
@@ -166,6 +239,12 @@ class ModelFacts:
     dtype: str = "float32"  # of unquantised weights in the checkpoint
     # From generation_config.json, where the checkpoint has one.
     generation_defaults: dict[str, float | int] = field(default_factory=dict)
+
+    @property
+    def attention_layers(self) -> tuple[int, ...]:
+        """Layers with attention; the place of one in here is the index of its KV storage."""
+        without = set(self.layers_without_attention)
+        return tuple(layer for layer in range(self.num_layers) if layer not in without)
 
     def window_of(self, layer: int) -> int | None:
         """Sliding window of a layer in tokens, the current one included; None: full attention."""

@@ -6,11 +6,24 @@ import json
 import re
 from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import Any
+
+import msgspec
 
 from octavo.config.field import check_options, flag_name, option
+from octavo.config.json_option import json_option, typed_option
 from octavo.errors import ConfigError
 
 METRICS_NAMESPACES = ("vllm", "octavo")
+CONTENT_FORMATS = ("auto", "string", "openai")
+
+
+class ReasoningTags(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a model marks its thoughts; empty: as its style says."""
+
+    reasoning_parser: str = ""
+    reasoning_start_str: str = ""
+    reasoning_end_str: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +65,18 @@ class ServerConfig:
         (), "Names of the model in the API; default: its own."
     )
     chat_template: str | None = option(None, "Jinja file, or the template itself.")
+    chat_template_content_format: str = option(
+        "auto",
+        "How the chat template gets contents: string as texts, openai as lists of parts, auto as "
+        "it shows.",
+        choices=CONTENT_FORMATS,
+    )
+    default_chat_template_kwargs: str | None = option(
+        None,
+        'JSON of variables for the chat template, such as {"enable_thinking": false}; those of '
+        "a request come before them.",
+        is_json=True,
+    )
     enable_auto_tool_choice: bool = option(
         True, "Let the model decide about tool calls where a request has tools."
     )
@@ -60,6 +85,12 @@ class ServerConfig:
     )
     reasoning_parser: str | None = option(
         None, "How the model marks its thoughts, or none; default: as its chat template shows."
+    )
+    reasoning_config: str | None = option(
+        None,
+        'JSON of the tags of thoughts, such as {"reasoning_start_str": "<think>", '
+        '"reasoning_end_str": "</think>"}, for models of no known style.',
+        is_json=True,
     )
     exclude_tools_when_tool_choice_none: bool = option(
         False, "Leave tools out of the prompt where tool_choice is none."
@@ -119,7 +150,9 @@ class ServerConfig:
     return_tokens_as_token_ids: bool = option(
         False, "Show tokens in log-probabilities as token_id:N, whatever a request says."
     )
-    enable_request_id_headers: bool = option(False, "Echo X-Request-Id in the answer.")
+    enable_request_id_headers: bool = option(
+        False, "Every answer has X-Request-Id: the client's own or a fresh one."
+    )
     metrics_namespace: str = option(
         "vllm",
         "Prefix of the metrics that vLLM has too; those that it has not are octavo's anyway.",
@@ -136,6 +169,7 @@ class ServerConfig:
         if not all(self.served_model_name):
             raise ConfigError("--served-model-name must not be empty")
         self._check_tls()
+        _ = self.template_kwargs, self.reasoning_tags
         for name in ("allowed_origins", "allowed_methods", "allowed_headers"):
             object.__setattr__(self, name, _plain_list(name, getattr(self, name)))
         if self.allow_credentials and "*" in self.allowed_origins:
@@ -157,6 +191,19 @@ class ServerConfig:
                 raise ConfigError(f"{flag_name(name)} needs --ssl-certfile")
         elif self.ssl_cert_reqs and self.ssl_ca_certs is None:
             raise ConfigError("--ssl-cert-reqs needs --ssl-ca-certs: whose certificates count?")
+
+    @property
+    def template_kwargs(self) -> dict[str, Any]:
+        """`--default-chat-template-kwargs` as an object. Raises ConfigError."""
+        return json_option("default_chat_template_kwargs", self.default_chat_template_kwargs)
+
+    @property
+    def reasoning_tags(self) -> ReasoningTags:
+        """`--reasoning-config` as a struct. Raises ConfigError."""
+        if self.reasoning_config is None:
+            return ReasoningTags()
+        example = '{"reasoning_start_str": "<think>", "reasoning_end_str": "</think>"}'
+        return typed_option("--reasoning-config", self.reasoning_config, ReasoningTags, example)
 
     @property
     def is_private(self) -> bool:

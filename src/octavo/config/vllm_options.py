@@ -13,7 +13,7 @@ _ONE_RANK = "there is one rank"
 _TEXT_ONLY = "only text is served; images, audio and video are refused"
 _COMPILED = "nothing is compiled at start"
 _KERNELS = "the kernels are chosen for this machine at start"
-_NO_MAMBA = "no model with state-space layers is served"
+_STATES = "states of layers are kept in float32, in blocks of the one pool"
 _ADAPTERS = "adapters are not supported"
 _SPECULATION = "say it in --speculative-config; it would not change an answer"
 _LOGGED = "requests are never logged"
@@ -22,6 +22,7 @@ _DISTRIBUTED = "KV blocks are not sent to other engines"
 _FILES = "files are mapped into memory as they are"
 _WEIGHTS_IN_RAM = "weights are in the host's memory anyway"
 _METRICS = "/metrics has what is measured here"
+_GRAMMAR_BACKENDS = ("auto", "guidance", "xgrammar", "outlines", "lm-format-enforcer")
 _LLGUIDANCE = "llguidance compiles every grammar"
 _SERVER = "it is an option of the server"
 
@@ -43,7 +44,7 @@ ENGINE_OPTIONS: tuple[VllmOption, ...] = (
         object="attention_config kernel_config ir_op_priority",
     ),
     *idle(
-        _NO_MAMBA,
+        _STATES,
         switch="use_replayssm enable_mamba_cache_stochastic_rounding",
         value="mamba_backend mamba_ssu_algorithm mamba_cache_dtype mamba_ssm_cache_dtype "
         "mamba_block_size mamba_cache_mode mamba_cache_philox_rounds replayssm_buffer_len",
@@ -99,13 +100,9 @@ ENGINE_OPTIONS: tuple[VllmOption, ...] = (
     *refused("set HF_TOKEN in the environment", ("true",), secret=True, value="hf_token"),
     *refused("name the folder that has both as the model", value="hf_config_path"),
     *refused("name the folder of another tokenizer with --tokenizer", value="tokenizer_revision"),
-    *idle(
-        "no code from a model's repository is ever run",
-        switch="trust_remote_code",
-        value="code_revision",
-    ),
-    *refused("models are Octavo's own", ("auto", "vllm"), value="model_impl"),
-    *refused("models are Octavo's own", object="model_class_overrides diffusion_config"),
+    *refused("code is that of --revision, with --trust-remote-code", value="code_revision"),
+    *refused("see octavo.models.register", object="model_class_overrides"),
+    *refused("no diffusion model is served", object="diffusion_config"),
     *refused("config.json is what is read", ("auto", "hf"), value="config_format"),
     *refused(
         "there is one kind of tokenizer", ("auto", "hf", "slow", "fast"), value="tokenizer_mode"
@@ -168,10 +165,9 @@ ENGINE_OPTIONS: tuple[VllmOption, ...] = (
     ),
     *refused(
         _LLGUIDANCE + ", and requests say the rest",
-        ({"backend": "auto"}, {"backend": "guidance"}),
+        tuple({"backend": name} for name in _GRAMMAR_BACKENDS),
         object="structured_outputs_config",
     ),
-    *refused("name a style with --reasoning-parser", object="reasoning_config"),
     # Other than text
     *idle(
         _TEXT_ONLY,
@@ -282,14 +278,8 @@ SERVER_OPTIONS: tuple[VllmOption, ...] = (
     *refused(_ADAPTERS, list="lora_modules"),
     *refused(_ADAPTERS, removed=True, list="prompt_adapters"),
     *refused(
-        "the form is found in the chat template", ("auto",), value="chat_template_content_format"
-    ),
-    *refused(
         "name the template with --chat-template instead of in requests",
         switch="trust_request_chat_template",
-    ),
-    *refused(
-        "requests carry chat_template_kwargs themselves", object="default_chat_template_kwargs"
     ),
     *refused("answers come from the assistant", ("assistant",), value="response_role"),
     *refused(_YOUR_CODE, value="tool_parser_plugin", list="middleware"),
@@ -335,6 +325,7 @@ BATCH_OPTIONS: tuple[VllmOption, ...] = (
 KEYWORD_OPTIONS: tuple[VllmOption, ...] = (
     *idle(_SERVER, switch="disable_log_stats", value="reasoning_parser shutdown_timeout"),
     *idle(_SERVER, list="served_model_name"),
+    *idle(_SERVER, object="reasoning_config"),
     *idle(_TEXT_ONLY, switch="enable_mm_processor_stats"),
     *refused("name the file as the model", value="model_weights"),
 )

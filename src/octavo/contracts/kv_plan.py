@@ -8,15 +8,44 @@ _ALWAYS = 1 << 40  # more tokens or blocks than any machine has
 
 
 class KVGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Attention layers whose keys and values live in the same blocks.
+    """Layers whose memory of a request lives in the same blocks.
 
-    All layers of all groups have KV entries of one shape, and every group has as many layers as a
-    block has *lanes* (the last group may have fewer), so that any block of the pool can serve any
-    group. A request has one block table for each group.
+    Mostly attention layers with their keys and values. All of them have KV entries of one shape,
+    and every such group has as many layers as a block has *lanes* (the last group may have fewer),
+    so that any block of the pool can serve any group. A request has one block table for each group.
+
+    One group may be of another kind: a *state group*, of layers that carry a state from token to
+    token. The state of all of them is cut into pieces of a block's size. A request holds these
+    blocks from its first token to its end, and every step writes all of them.
     """
 
     layers: tuple[int, ...] = ()  # indices of attention layers; layer i lies in lane i of a block
     window: int = 0  # a token sees itself and the `window - 1` tokens before it; 0: all before it
+    num_state_blocks: int = 0  # blocks of a request in a state group; 0: keys and values
+
+    @property
+    def is_unbounded(self) -> bool:
+        """Whether a request holds more blocks of the group the longer it is, without end."""
+        return not (self.window or self.num_state_blocks)
+
+    def written_places(self, begin: int, end: int, block_size: int) -> range:
+        """Places in a block table that a step writes when it computes tokens [begin, end).
+
+        A table that is ready for `end` tokens is as long as the range goes.
+        """
+        if self.num_state_blocks:
+            return range(self.num_state_blocks)
+        return range(begin // block_size, -(-end // block_size))
+
+    def most_blocks(self, num_tokens: int, block_size: int) -> int:
+        """Most blocks that a request of `num_tokens` holds between steps.
+
+        A group with a window keeps the blocks that its next token sees and the one it writes,
+        wherever in a block the window begins; a chunk of prefill holds more for the length of its
+        step.
+        """
+        length = self.written_places(0, num_tokens, block_size).stop
+        return min(length, -(-(self.window - 1) // block_size) + 1) if self.window else length
 
     def first_place(self, position: int, block_size: int) -> int:
         """The first block that the token at `position` sees; later tokens see no earlier one."""
@@ -34,38 +63,33 @@ class KVPlan(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[KVGroup, ...] = (KVGroup(),)
     num_host_slots: int = 0  # blocks of host memory: swap space, and the way to the disk tier
 
-    def num_blocks_for(self, num_tokens: int) -> int:
-        """Most blocks that a request of `num_tokens` holds at once, over all groups.
+    @property
+    def state_group(self) -> int | None:
+        """Which group is the one of states; None: the model has no states."""
+        found = [idx for idx, group in enumerate(self.groups) if group.num_state_blocks]
+        return found[0] if found else None
 
-        A group with a window keeps the blocks that its next token sees and the one it writes; a
-        chunk of prefill holds more for the length of its step.
-        """
-        total = -(-num_tokens // self.block_size)
-        return sum(min(total, self._most_blocks(group)) for group in self.groups)
+    @property
+    def num_written_blocks(self) -> int:
+        """Blocks that a step writes when it computes one token of a request, over all groups."""
+        return sum(max(1, group.num_state_blocks) for group in self.groups)
+
+    def num_blocks_for(self, num_tokens: int) -> int:
+        """Most blocks that a request of `num_tokens` holds at once, over all groups."""
+        return sum(group.most_blocks(num_tokens, self.block_size) for group in self.groups)
 
     @property
     def num_tokens(self) -> int:
-        """Longest request that fits in the pool alone; one that sees only windows always does."""
-        spare, num_unbounded = self.num_blocks, 0
-        for group in self.groups:
-            if group.window:
-                spare -= self._most_blocks(group)
-            else:
-                num_unbounded += 1
-        if not num_unbounded and spare >= 0:
+        """Longest request that fits in the pool alone; without an unbounded group any does."""
+        spare = self.num_blocks - sum(group.num_state_blocks for group in self.groups)
+        tables = [group for group in self.groups if not group.num_state_blocks]
+        bounds = [group.most_blocks(_ALWAYS, self.block_size) for group in tables if group.window]
+        left, num_unbounded = spare - sum(bounds), len(tables) - len(bounds)
+        if not num_unbounded and left >= 0:
             return _ALWAYS
-        whole = max(0, spare) // num_unbounded if num_unbounded else 0
-        shared = self.num_blocks // len(self.groups)  # before any window is full
-        return max(whole, min(shared, self._smallest_window_blocks())) * self.block_size
-
-    def _most_blocks(self, group: KVGroup) -> int:
-        """Blocks of a group that are in use at once: a window that begins anywhere in a block."""
-        if not group.window:
-            return _ALWAYS
-        return -(-(group.window - 1) // self.block_size) + 1
-
-    def _smallest_window_blocks(self) -> int:
-        return min(self._most_blocks(group) for group in self.groups)
+        whole = max(0, left) // num_unbounded if num_unbounded else 0
+        shared = max(0, spare) // max(1, len(tables))  # before any window is full
+        return max(whole, min([shared, *bounds])) * self.block_size
 
 
 class MemoryNeeds(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,6 +48,7 @@ class SamplingSpec(msgspec.Struct, frozen=True, kw_only=True):
     stop_token_ids: list[int] = []  # EOS and stop ids, masked until `min_tokens` are generated
     num_logprobs: int = -1  # -1 none; 0 the chosen token only; k the k best as well
     num_prompt_logprobs: int = -1  # the same for each prompt token after the first
+    logprob_token_ids: list[int] = []  # unless empty: these in place of the best ones
     # SamplingParams of the request, what is not at its default, where the engine has logits
     # processors that may want to work on it
     processor_params: dict[str, Any] | None = None
@@ -130,9 +131,10 @@ class StepPlan(msgspec.Struct, kw_only=True):
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True):
-    """Log-probabilities at one position: the actual token first, then the best ones in order.
+    """Log-probabilities at one position: the actual token first, then the best ones in order, or
+    those of `SamplingSpec.logprob_token_ids`.
 
-    The actual token may appear again among the best. `rank` is its place in the vocabulary (1 is
+    The actual token may appear again among them. `rank` is its place in the vocabulary (1 is
     the best).
     """
 

@@ -329,7 +329,8 @@ class AsyncLLM:
 
     async def stats(self) -> EngineStats:
         """Counts and gauges, read between two steps. Raises EngineDeadError."""
-        return await self._call(EngineCore.stats)
+        stats = await self._call(EngineCore.stats)
+        return stats if self._outputs is None else self._outputs.counted(stats)
 
     async def reset_prefix_cache(self, *, reset_external: bool = False) -> bool:
         """Forget all cached blocks; False, and nothing happens, while any request runs.

@@ -42,6 +42,7 @@ NOT_WITH_BEAMS = (
     "stop",
     "min_tokens",
     "prompt_logprobs",
+    "logprob_token_ids",
     "logit_bias",
     "allowed_token_ids",
     "bad_words",
@@ -144,7 +145,7 @@ def num_blocks_of_beams(
 ) -> int:
     """Blocks that the beams hold at worst: they share the prompt's full blocks and nothing else."""
     num_tokens = num_prompt_tokens + max_tokens - 1  # the newest token of a beam is never computed
-    num_unbounded = sum(group.window == 0 for group in kv_plan.groups)
+    num_unbounded = sum(group.is_unbounded for group in kv_plan.groups)
     shared = num_prompt_tokens // kv_plan.block_size * num_unbounded
     return shared + width * (kv_plan.num_blocks_for(num_tokens) - shared)
 

@@ -7,14 +7,14 @@ thread of its own while the executor reads the weights. Does not know who will d
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from octavo.config.engine import EngineConfig, ModelConfig
-from octavo.config.json_option import generation_override, json_option
+from octavo.config.json_option import generation_override
 from octavo.config.kv_events import parse_kv_events
 from octavo.config.model_facts import ModelFacts
 from octavo.contracts.kv_plan import MemoryPlan
@@ -26,27 +26,18 @@ from octavo.engine.intake import Intake, IntakeLimits
 from octavo.engine.kv_events import open_publisher
 from octavo.engine.model_kind import config_for, with_kind, with_processors
 from octavo.engine.pooler import Pooler
+from octavo.engine.reading import open_named, read_model
 from octavo.engine.tracing import check_tracing, open_tracer
 from octavo.errors import ConfigError, InvalidRequestError
 from octavo.executor.base import Executor
 from octavo.executor.inline import InlineExecutor
 from octavo.foundation.clock import Clock
-from octavo.foundation.registry import Registry
 from octavo.logits_processors.loading import load_classes
 from octavo.sampling_params import SamplingParams
 from octavo.text.tokenizer import Tokenizer
 from octavo.text.tokenizer_folder import tokenizer_from_folder
 from octavo.weights.checkpoint import Checkpoint
 from octavo.weights.progress import OnProgress, PullProgress
-
-# Readers of quantised files need the native library, which is loaded with the first model.
-READING: Registry[Callable[..., Checkpoint]] = Registry(
-    "step of reading a model",
-    {
-        "open": "octavo.weights.source:open_checkpoint",
-        "quantise": "octavo.weights.quant.online:with_quantisation",
-    },
-)
 
 logger = logging.getLogger(__name__)
 
@@ -108,14 +99,9 @@ def build_engine(config: EngineConfig, clock: Clock, report: ReportProgress) -> 
     overridden_sampling(model)  # a wrong value ends the start before the model is looked for
     load_classes(model.logits_processors)
     check_tracing(config.observability)
-    checkpoint: Checkpoint = READING.load("open")(
-        model.model,
-        revision=model.revision,
-        on_progress=_download_reporter(report),
-        overrides=json_option("hf_overrides", model.hf_overrides),
-    )
-    checkpoint = READING.load("quantise")(checkpoint, model.quantization)
+    checkpoint, model = read_model(model, _download_reporter(report))
     checkpoint = with_kind(checkpoint, model)
+    config = replace(config, model=model)
     config = with_processors(config_for(config, checkpoint.facts), checkpoint.facts)
     with ThreadPoolExecutor(1, thread_name_prefix="octavo-tokenizer") as helper:
         tokenizer = helper.submit(_load_tokenizer, model, checkpoint)
@@ -190,8 +176,7 @@ def _load_tokenizer(model: ModelConfig, checkpoint: Checkpoint) -> Tokenizer:
     folder = Path(model.tokenizer).expanduser()
     if folder.is_dir():
         return tokenizer_from_folder(folder)
-    named: Checkpoint = READING.load("open")(model.tokenizer)
-    return named.load_tokenizer()
+    return open_named(model.tokenizer).load_tokenizer()
 
 
 def overridden_sampling(model: ModelConfig) -> dict[str, Any]:

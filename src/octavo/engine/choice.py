@@ -20,6 +20,7 @@ class Choice:
     """One answer while it grows. `push` takes deltas in, `take` gives outputs out."""
 
     __slots__ = (
+        "_are_best",
         "_cumulative_logprob",
         "_decode",
         "_detokenizer",
@@ -62,7 +63,8 @@ class Choice:
         self._decode = decode
         self._text = ""
         self._token_ids: list[int] = []
-        self._logprobs: list[TokenLogprobs] | None = None if params.logprobs is None else []
+        self._logprobs: list[TokenLogprobs] | None = [] if params.wants_logprobs else None
+        self._are_best = not params.logprob_token_ids
         self._cumulative_logprob = 0.0
         self._is_beam = False
         is_plain = matcher is None and self._logprobs is None
@@ -143,7 +145,9 @@ class Choice:
             text,
             token_ids,
             self._cumulative_logprob if logprobs is not None or self._is_beam else None,
-            None if logprobs is None else LogprobList(logprobs, self._decode),
+            None
+            if logprobs is None
+            else LogprobList(logprobs, self._decode, is_ranked=self._are_best),
             self.finish_reason,
             self.stop_reason,
         )

@@ -26,7 +26,7 @@ from octavo.foundation.clock import Clock
 from octavo.logits_processors.loading import ProcessorClass, check_request, passed_params
 from octavo.pooling_params import PoolingParams
 from octavo.prompts import PromptType
-from octavo.sampling_params import LOWEST_TEMPERATURE, SamplingParams, shown
+from octavo.sampling_params import LOWEST_TEMPERATURE, SamplingParams, shown, shown_some
 from octavo.scheduling.admission import check_fits, largest_request
 
 PROMPT_FIELDS = frozenset({"prompt", "prompt_token_ids", "token_type_ids", "cache_salt"})
@@ -242,11 +242,9 @@ class Intake:
             raise self._outside("prompt", wrong)
         return ids
 
-    def _outside(self, name: str, token_id: int) -> InvalidRequestError:
-        message = (
-            f"{name}: token id {shown(token_id)} is out of vocabulary, which has "
-            f"{self.limits.vocab_size} tokens"
-        )
+    def _outside(self, name: str, *ids: int) -> InvalidRequestError:
+        which = f"token id {shown_some(ids)} is" if len(ids) == 1 else f"{shown_some(ids)} are"
+        message = f"{name}: {which} out of vocabulary, which has {self.limits.vocab_size} tokens"
         return InvalidRequestError(message, param=name)
 
     def _check_prompt_length(self, num_tokens: int) -> None:
@@ -304,11 +302,11 @@ class Intake:
         return max_tokens
 
     def _check_token_ids(self, params: SamplingParams) -> None:
-        for name in ("stop_token_ids", "allowed_token_ids", "logit_bias"):
+        for name in ("stop_token_ids", "allowed_token_ids", "logit_bias", "logprob_token_ids"):
             ids: Iterable[int] = getattr(params, name) or ()
-            for token_id in ids:
-                if token_id >= self.limits.vocab_size:
-                    raise self._outside(name, token_id)
+            if max(ids, default=0) >= self.limits.vocab_size:
+                wrong = [token_id for token_id in ids if token_id >= self.limits.vocab_size]
+                raise self._outside(name, *wrong)
 
     def _num_logprobs(self, name: str, wanted: int | None) -> int:
         """-1 for none, else how many of the best."""
@@ -341,6 +339,9 @@ class Intake:
         if params.logit_bias:
             spec["bias_token_ids"] = list(params.logit_bias)
             spec["bias_values"] = list(params.logit_bias.values())
+        if params.logprob_token_ids:
+            spec["num_logprobs"] = 0
+            spec["logprob_token_ids"] = params.logprob_token_ids
         if params.allowed_token_ids:
             spec["allowed_token_ids"] = params.allowed_token_ids
         if params.bad_words:

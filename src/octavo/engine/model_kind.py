@@ -1,11 +1,13 @@
 """Which kind of model an engine runs: one that makes text, or one that makes vectors.
 
 Owns what --runner, --convert and --pooler-config mean for a checkpoint, and which other options an
-encoder needs. Does not know files: the checkpoint has said what it was made for.
+encoder needs, or a model with states. Does not know files: the checkpoint has said what it was made
+for.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +18,8 @@ from octavo.engine.pooler import needs_whole_prompts
 from octavo.errors import ConfigError
 from octavo.logits_processors.loading import FLAG, with_plugins
 from octavo.weights.checkpoint import Checkpoint, understood_as
+
+logger = logging.getLogger(__name__)
 
 _METHODS: dict[str, PoolingMethod] = {"CLS": "first", "LAST": "last", "MEAN": "mean"}
 # Names of one thing over vLLM's versions.
@@ -36,7 +40,12 @@ def with_kind(checkpoint: Checkpoint, model: ModelConfig) -> Checkpoint:
 
 
 def config_for(config: EngineConfig, facts: ModelFacts) -> EngineConfig:
-    """The configuration that the model needs: who sees whole prompts computes whole prompts."""
+    """The configuration that the model needs: who sees whole prompts computes whole prompts.
+
+    Raises ConfigError for options that do not go with the model.
+    """
+    if facts.state is not None:
+        config = _without_past(config, facts.architecture)
     if not needs_whole_prompts(facts):
         return config
     asked_len = config.model.max_model_len or 0
@@ -60,6 +69,20 @@ def config_for(config: EngineConfig, facts: ModelFacts) -> EngineConfig:
         ),
         cache=replace(cache, enable_prefix_caching=False, num_gpu_blocks_override=num_blocks),
     )
+
+
+def _without_past(config: EngineConfig, architecture: str) -> EngineConfig:
+    """For a model whose layers carry a state, which is only ever that of the newest token."""
+    why = f"{architecture} carries a state from token to token, which cannot go back to an earlier"
+    for flag, value in (
+        ("--speculative-config", config.scheduler.speculative_config),
+        ("--kv-offload-dir", config.cache.kv_offload_dir),
+    ):
+        if value is not None:
+            raise ConfigError(f"{flag}: {why} one; leave it out")
+    if config.cache.enable_prefix_caching:
+        logger.info("prefix caching is off: %s one", why)
+    return replace(config, cache=replace(config.cache, enable_prefix_caching=False))
 
 
 def with_processors(config: EngineConfig, facts: ModelFacts) -> EngineConfig:
@@ -108,8 +131,10 @@ def _changed(pooling: PoolingFacts, changes: dict[str, Any]) -> PoolingFacts:
             raise ConfigError(f"--pooler-config: {key} must be one of {known}, got {value!r}")
         elif key in _LENGTH_KEYS and isinstance(value, bool):
             pooling = _with_activation(pooling, value)
+        elif key == "task" and value in (pooling.task, f"token_{pooling.task}"):
+            pooling = replace(pooling, of_tokens=value != pooling.task)
         elif value is not None:
-            known = ", ".join((*_METHOD_KEYS, *_LENGTH_KEYS))
+            known = ", ".join((*_METHOD_KEYS, *_LENGTH_KEYS, "task"))
             raise ConfigError(f"--pooler-config: {key}={value!r} is not supported; known: {known}")
     return pooling
 

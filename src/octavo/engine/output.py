@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from msgspec.structs import replace
+
 from octavo.contracts.delta import FinishReason, TokenDelta
 from octavo.contracts.request import EngineRequest
 from octavo.contracts.tracing import Tracer
@@ -18,6 +20,7 @@ from octavo.engine.fan_out import RequestStream
 from octavo.engine.intake import EncodedPrompt
 from octavo.engine.pooled_stream import PooledStream
 from octavo.engine.pooler import Pooler
+from octavo.engine.stats import EngineStats
 from octavo.engine.tracing import OpenTrace
 from octavo.errors import OctavoError, RequestFailedError
 from octavo.foundation.clock import Clock
@@ -59,6 +62,7 @@ class OutputProcessor:
         self._traces: dict[RequestStream | PooledStream, OpenTrace] = {}
         self._stream_interval = stream_interval
         self._live: dict[str, _Entry] = {}
+        self._num_generation_tokens = 0  # of answers
 
     def open(
         self,
@@ -131,6 +135,12 @@ class OutputProcessor:
         """Core requests whose end has not been seen."""
         return len(self._live)
 
+    def counted(self, stats: EngineStats) -> EngineStats:
+        """The same with the tokens of answers, where the core counts also those that came behind a
+        stop string. Needs `keeps_metrics`.
+        """
+        return replace(stats, num_generation_tokens=self._num_generation_tokens)
+
     def process(self, deltas: list[TokenDelta]) -> None:
         """Hand the news of one step to their streams. Deltas of ended requests are dropped."""
         live = self._live
@@ -141,12 +151,16 @@ class OutputProcessor:
             if entry is None:
                 continue
             stream, push, choice = entry
+            metrics = stream.metrics
+            num_before = 0 if metrics is None else metrics.num_generation_tokens
             try:
                 if push(delta, now_s):
                     ended.append(delta.request_id)
             except Exception as error:  # border: this request ends, the others go on
                 logger.exception("request failed while its output was made")
                 stream.fail(RequestFailedError(f"internal error: {error}"))
+            if metrics is not None:
+                self._num_generation_tokens += metrics.num_generation_tokens - num_before
             if self._tracer is not None and stream in self._traces:
                 self._traces[stream].note(delta)
             if stream.error is not None:

@@ -50,11 +50,13 @@ class Pooler:
         """What may be asked for, the default first."""
         if not self.sees_whole_prompts:
             return (self.facts.task,)
-        return (self.facts.task, "token_embed" if self.facts.task == "embed" else "token_classify")
+        own = self.facts.task
+        of_tokens = next(task for task, whole in _TOKEN_TASKS.items() if whole == own)
+        return (of_tokens, own) if self.facts.of_tokens else (own, of_tokens)
 
     def task_of(self, params: PoolingParams) -> PoolingTask:
         """The task of a request. Raises InvalidRequestError for one that the model cannot do."""
-        task = params.task or self.facts.task
+        task = params.task or self.tasks[0]
         if task in self.tasks:
             return task
         message = f"task {task!r} is not supported by this model; it can {' and '.join(self.tasks)}"

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from octavo.config.engine import EngineConfig
+from octavo.config.engine import EngineConfig, ModelConfig
 from octavo.contracts.kv_plan import MemoryPlan
 from octavo.contracts.kv_tier import KVTier
 from octavo.contracts.progress import ReportProgress
 from octavo.contracts.step import StepPlan, StepResult
 from octavo.errors import ConfigError, EngineDeadError
-from octavo.executor.registry import RUNNERS
+from octavo.executor.registry import FOREIGN_RUNNERS, RUNNERS
 from octavo.kvtier.fingerprint import weights_fingerprint
 from octavo.kvtier.folder import open_folder
 from octavo.kvtier.kv_files import KVFiles
 from octavo.runner.base import Runner
 from octavo.runner.memory_plan import plan_memory
+from octavo.weights.blame import about
 from octavo.weights.checkpoint import Checkpoint
 
 # What to do when a module that a back end is made of is not there.
@@ -45,7 +46,9 @@ class InlineExecutor:
         config, facts = self._config, self._checkpoint.facts
         if (folder := self._offload_folder()) is not None:
             open_folder(folder)
-        runner = _runner_class(config.model.backend)(config, self._checkpoint)
+        where = self._checkpoint.where
+        with about(where):
+            runner = _runner_class(config.model)(config, self._checkpoint)
         plan = plan_memory(
             model=config.model,
             cache=config.cache,
@@ -53,7 +56,8 @@ class InlineExecutor:
             max_num_seqs=config.scheduler.max_num_seqs,
             needs=runner.needs,
         )
-        runner.allocate(plan, report)
+        with about(where):
+            runner.allocate(plan, report)
         self._runner = runner
         self._tier = self._make_tier(runner)
         return plan
@@ -105,9 +109,10 @@ class InlineExecutor:
         return None if named is None else Path(named).expanduser()
 
 
-def _runner_class(backend: str) -> type[Runner]:
+def _runner_class(model: ModelConfig) -> type[Runner]:
+    runners = FOREIGN_RUNNERS if model.model_impl == "transformers" else RUNNERS
     try:
-        return RUNNERS.load(backend)
+        return runners.load(model.backend)
     except ModuleNotFoundError as error:
         if error.name in _MISSING:
             raise ConfigError(_MISSING[error.name]) from error

@@ -12,3 +12,8 @@ RUNNERS: Registry[type[Runner]] = Registry(
         "torch": "octavo.backends.torch.runner:TorchRunner",
     },
 )
+# The same for models that transformers' code computes.
+FOREIGN_RUNNERS: Registry[type[Runner]] = Registry(
+    "backend of transformers' code",
+    {"torch": "octavo.backends.torch.foreign.runner:TransformersRunner"},
+)

@@ -7,9 +7,10 @@ Used by: tests of everything above the executor.
 A real KV entry depends on the token, its position, every token before it and the layer. Here an
 entry *is* a digest of exactly that, with the KV group for the layer. A step first moves blocks,
 then writes the entries of all its rows, then each row reads all entries that it attends to, those
-inside the window of each group, as a layer of a model does. A wrong prefix hit, a reused block, a
-lost copy or swap, or a token that was never computed is a wrong digest, and raises PlanError. If no
-run raises, sharing and preemption have not changed an answer.
+inside the window of each group, as a layer of a model does. A state is the digest of the last token
+that it has taken in, and only the next token can be added to it. A wrong prefix hit, a reused
+block, a lost copy or swap, or a token that was never computed is a wrong digest, and raises
+PlanError. If no run raises, sharing and preemption have not changed an answer.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from octavo.contracts.grammar import Mask, bits_of
 from octavo.contracts.kv_plan import KVGroup, KVPlan, MemoryPlan
 from octavo.contracts.kv_tier import KVTier
 from octavo.contracts.progress import ReportProgress
-from octavo.contracts.step import NewRow, SamplingSpec, StepPlan, StepResult, TokenLogprobs
-from octavo.executor.scripted_row import EMPTY, ScriptedRow
+from octavo.contracts.step import NewRow, SamplingSpec, StepPlan, StepResult
+from octavo.executor.scripted_row import EMPTY, ScriptedRow, logprobs_of, prompt_logprobs
 
 Script = Callable[[str, Sequence[int], int], int]
 """(request_id, known token ids, number of prompt tokens) -> the next token id.
@@ -325,6 +326,13 @@ class ScriptedExecutor:
         """The entries of tokens [begin, end) in every group, or garbage in their place."""
         block_size, digests = self._kv_plan.block_size, row.digest_until(end)
         for group, ids in enumerate(row.block_ids):
+            if self._groups[group].num_state_blocks:
+                if garbage is None and 0 < begin < end:
+                    self._read_state(name, row, group, begin, garbage)
+                for place, block_id in enumerate(ids if begin < end else ()):
+                    entry = _piece(digests[end - 1], group, place) if garbage is None else garbage
+                    self._entries[block_id] = [entry] * block_size
+                continue
             _demand(end <= len(ids) * block_size, f"{name} has too few blocks in group {group}")
             for position in range(begin, end):
                 block_id = ids[position // block_size]
@@ -357,6 +365,8 @@ class ScriptedExecutor:
         self, name: str, row: ScriptedRow, group: int, begin: int, garbage: int
     ) -> bool:
         """Read what tokens from `begin` on see in one group. True if it is garbage of this step."""
+        if self._groups[group].num_state_blocks:
+            return self._read_state(name, row, group, row.num_computed, garbage)
         block_size, window = self._kv_plan.block_size, self._groups[group].window
         digests, ids = row.digest_until(row.num_computed), row.block_ids[group]
         first = max(0, begin - window + 1) if window else 0
@@ -373,6 +383,22 @@ class ScriptedExecutor:
             )
         return False
 
+    def _read_state(
+        self, name: str, row: ScriptedRow, group: int, end: int, garbage: int | None
+    ) -> bool:
+        """The state of a group must be that after token `end - 1`. True if it is `garbage`."""
+        ids = row.block_ids[group]
+        _demand(len(ids) == self._groups[group].num_state_blocks, f"{name}: a state in {ids}")
+        for place, block_id in enumerate(ids):
+            found = self._entries[block_id][0]
+            if found == garbage:
+                return True
+            _demand(
+                found == _piece(row.digest_until(end)[-1], group, place),
+                f"{name} has a state in block {block_id} that is not the one of {end} tokens",
+            )
+        return False
+
     # ---- the tokens
 
     def _sample(self, plan: StepPlan, errors: dict[int, str], spoiled: set[int]) -> StepResult:
@@ -386,7 +412,7 @@ class ScriptedExecutor:
         ):
             row = self._row(number)
             if row.sampling.num_prompt_logprobs >= 0:
-                result.prompt_logprobs[number] = _prompt_logprobs(row, num_tokens)
+                result.prompt_logprobs[number] = prompt_logprobs(row, num_tokens)
             is_complete = row.num_computed >= len(row.token_ids)
             if row.pooling is not None and is_complete and number not in errors:
                 # As many numbers as the model has vectors for it, each the sum of the prompt.
@@ -423,7 +449,8 @@ class ScriptedExecutor:
             if self._candidates is not None and token_id >= 0:
                 best = self._candidates(row.token_ids, num_logprobs)
                 token_id = best[0][0] if row.sampling.temperature == 0 else token_id
-            entry = _logprobs(token_id, num_logprobs, best)
+            asked = [(other, -0.5) for other in row.sampling.logprob_token_ids]
+            entry = logprobs_of(token_id, num_logprobs, asked or best)
             result.logprobs.setdefault(number, []).append(entry)
         row.token_ids.append(token_id)
         return token_id
@@ -456,26 +483,9 @@ def _entry(digest: int, group: int) -> int:
     return digest if not group else abs(hash((digest, group))) + 1
 
 
-def _prompt_logprobs(row: ScriptedRow, num_tokens: int) -> list[TokenLogprobs]:
-    """Entries for the prompt tokens that follow a token computed in this step."""
-    begin = row.num_computed - num_tokens + 1
-    end = min(row.num_computed + 1, row.num_prompt)
-    num_best = row.sampling.num_prompt_logprobs
-    return [_logprobs(row.token_ids[position], num_best) for position in range(begin, end)]
-
-
-def _logprobs(
-    token_id: int, num_best: int, best: Sequence[tuple[int, float]] | None = None
-) -> TokenLogprobs:
-    """An entry of the right shape. Without candidates the token itself is the best one, and the
-    next ids follow."""
-    if best is None:
-        best = [(token_id + place, -0.5 - place) for place in range(num_best)]
-    return TokenLogprobs(
-        token_ids=[token_id, *(one[0] for one in best)],
-        logprobs=[dict(best).get(token_id, -0.5), *(one[1] for one in best)],
-        rank=1,
-    )
+def _piece(digest: int, group: int, place: int) -> int:
+    """A part of a state."""
+    return _entry(digest, (place + 1 << 8) + group)
 
 
 def _demand(condition: bool, message: str) -> None:

@@ -1,12 +1,14 @@
 """Scripted row: what the scripted executor keeps of one request.
 
-Owns: its tokens, the drafts of the step that runs, and what its KV entries must be.
+Owns: its tokens, the drafts of the step that runs, what its KV entries must be, its logprobs.
 Does not know: blocks of others, scripts.
 """
 
 from __future__ import annotations
 
-from octavo.contracts.step import NewRow, SamplingSpec
+from collections.abc import Sequence
+
+from octavo.contracts.step import NewRow, SamplingSpec, TokenLogprobs
 
 EMPTY = 0
 """Digest before the first token; also what an entry holds that was never written."""
@@ -58,3 +60,25 @@ class ScriptedRow:
         """The token that was sampled last is another one."""
         self.token_ids[-1] = token_id
         del self.digests[len(self.token_ids) - 1 :]
+
+
+def prompt_logprobs(row: ScriptedRow, num_tokens: int) -> list[TokenLogprobs]:
+    """Entries for the prompt tokens that follow a token computed in this step."""
+    begin = row.num_computed - num_tokens + 1
+    end = min(row.num_computed + 1, row.num_prompt)
+    num_best = row.sampling.num_prompt_logprobs
+    return [logprobs_of(row.token_ids[position], num_best) for position in range(begin, end)]
+
+
+def logprobs_of(
+    token_id: int, num_best: int, best: Sequence[tuple[int, float]] | None = None
+) -> TokenLogprobs:
+    """An entry of the right shape. Without candidates the token itself is the best one, and the
+    next ids follow."""
+    if best is None:
+        best = [(token_id + place, -0.5 - place) for place in range(num_best)]
+    return TokenLogprobs(
+        token_ids=[token_id, *(one[0] for one in best)],
+        logprobs=[dict(best).get(token_id, -0.5), *(one[1] for one in best)],
+        rank=1,
+    )

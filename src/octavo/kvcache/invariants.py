@@ -110,6 +110,8 @@ def _check_table(manager: KVManager, table: BlockTable) -> None:
         gone = [block_id < 0 for block_id in ids]
         assert gone == sorted(gone, reverse=True), f"a hole in group {group}: {ids}"
         assert kind.window or not any(gone), f"group {group} has no window: {ids}"
+        is_whole = len(ids) in (0, kind.num_state_blocks)
+        assert is_whole or not kind.num_state_blocks, f"group {group} has part of a state: {ids}"
         assert table.num_announced <= len(ids), "announced more blocks than there are"
         for place, block_id in enumerate(ids):
             _check_content(manager, table, group, place, block_id)

@@ -4,8 +4,9 @@ Owns: the pool, the prefix index, the host slots, the moves and promises of the 
 Does not know: queues, budgets, rows, what is in a block.
 Used by: scheduling.
 
-Layers are grouped by their window (`KVPlan.groups`); a request has a block table for each group,
-and all groups take their blocks from one pool. The life of a block in the hands of one request:
+Layers are grouped by their window, those that carry a state are a group of their own (`KVPlan`);
+a request has a block table for each group, and all groups take their blocks from one pool. With
+states there is no prefix caching. The life of a block in the hands of one request:
 
     match      the beginning of the request that is findable, maybe up to the middle of a block
     admit      take it and as many free blocks as the tokens need
@@ -86,10 +87,11 @@ class KVManager:
         self.promises = Promises(self.pool, self.index)  # announced since the last commit
         self._search = PrefixSearch(self.index, self.groups, self.block_size, self.link)
         self._loads = TierLoads(self.slots, self.link)
-        self._copy_on_write = CopyOnWrite(self.pool, self.index, self.moves)
+        self._copy_on_write = CopyOnWrite(self.groups, self.pool, self.index, self.moves)
         self._no_match = no_match(len(self.groups))
         self._windows = Windows(self.groups, self.block_size, self.pool)
-        self._enable_prefix_caching = enable_prefix_caching
+        self.keeps_past = kv_plan.state_group is None  # else nobody comes back to an earlier token
+        self._enable_prefix_caching = enable_prefix_caching and self.keeps_past
         self._plain_root = root_hash(kv_plan.block_size)
         self._events = EventLog(self.block_size, len(self.groups)) if collects_events else None
         if self.link is not None or self._events is not None:
@@ -152,21 +154,20 @@ class KVManager:
 
         For a swapped-out table: for `swap_in`, and `reserve` up to `num_tokens` after it.
         """
-        lengths = [len(ids) for ids in table.block_ids]
+        held: Sequence[Sequence[int]] = table.block_ids
         reused: Iterable[int] = ()
         num_moved = 0
         if table.is_swapped:
             num_moved, reused = self.swapping.num_blocks_to_return(table)
             num_moved += self.swapping.num_copies_after(table)
-            lengths = [len(slots) for slots in table.slots]
+            held = table.slots
         elif match is not None:
             num_moved, reused = match.num_from_tier, match.held()
-            lengths = [len(ids) for ids in match.block_ids]
+            held = match.block_ids
         idle = self._num_idle(reused)
         assert match is None or chunk_end is None or chunk_end > match.num_tokens, "an empty chunk"
-        ends = self._ends(num_tokens, chunk_end)
-        grown = sum([max(0, end - length) for end, length in zip(ends, lengths, strict=True)])
-        return num_moved + grown - (self.pool.num_free - idle)
+        num_grown = _num_grown(held, self._ends(num_tokens, chunk_end))
+        return num_moved + num_grown - (self.pool.num_free - idle)
 
     def admit(
         self,
@@ -234,21 +235,19 @@ class KVManager:
 
         Due at the first token of a block, and at once where `table.is_forked`.
         """
-        if self._windows.groups:
-            self._windows.release_passed(table, num_computed)
-        first, end = num_computed // self.block_size, -(-num_tokens // self.block_size)
+        self._windows.release_passed(table, num_computed)
         cow, shared = self._copy_on_write, list[tuple[int, int]]()
         if table.is_forked:
-            shared = cow.shared_places(table, first, end)
-        num_new = len(shared) + sum([max(0, end - len(ids)) for ids in table.block_ids])
-        if num_new > self.pool.num_free:
+            shared = cow.shared_places(table, num_computed, num_tokens)
+        ends = self._ends(num_tokens)
+        if len(shared) + _num_grown(table.block_ids, ends) > self.pool.num_free:
             return None
         if table.is_forked:
             cow.replace(table, shared, num_computed, self._take_one)
-            cow.own(table, num_computed, end)
+            cow.own(table, num_computed, num_tokens)
         edits = [TableEdit(group, place, table.block_ids[group][place]) for group, place in shared]
         for group, ids in enumerate(table.block_ids):
-            new = self.pool.take(max(0, end - len(ids)))
+            new = self.pool.take(max(0, ends[group] - len(ids)))
             edits += [TableEdit(group, place, one) for place, one in enumerate(new, len(ids))]
             ids.extend(new)
         return edits
@@ -260,13 +259,10 @@ class KVManager:
         """
         num_free = self.pool.num_free + self._windows.num_passed(table, num_computed)
         while num_tokens > num_computed:
-            first, end = num_computed // self.block_size, -(-num_tokens // self.block_size)
-            num_new = len(self._copy_on_write.shared_places(table, first, end)) + sum(
-                [max(0, end - len(ids)) for ids in table.block_ids]
-            )
-            if num_new <= num_free:
+            shared = self._copy_on_write.shared_places(table, num_computed, num_tokens)
+            if len(shared) + _num_grown(table.block_ids, self._ends(num_tokens)) <= num_free:
                 break
-            num_tokens = (end - 1) * self.block_size
+            num_tokens = (num_tokens - 1) // self.block_size * self.block_size
         return num_tokens
 
     def announce(self, table: BlockTable, num_tokens: int) -> None:
@@ -384,7 +380,7 @@ class KVManager:
 
     def occupancy(self, holdings: Iterable[tuple[BlockTable, int]]) -> Occupancy:
         """Allocated and live slots of the pool; `holdings` are all tables and computed tokens."""
-        return measure_occupancy(self.pool.num_used, self.block_size, holdings)
+        return measure_occupancy(self.pool.num_used, self.groups, self.block_size, holdings)
 
     def snapshot(self, holdings: Mapping[str, tuple[BlockTable, int]]) -> KVSnapshot:
         """The pool, for people; `holdings`: the table of each request and its computed tokens."""
@@ -425,13 +421,13 @@ class KVManager:
 
     # ---- inside
 
-    def _ends(self, num_tokens: int, chunk_end: int | None) -> list[int]:
-        """For each group the places that an admission gives blocks."""
-        end = -(-num_tokens // self.block_size)
-        if chunk_end is None or not self._windows.groups:
-            return [end] * len(self.groups)
-        chunk = min(end, -(-chunk_end // self.block_size))
-        return [chunk if group.window else end for group in self.groups]
+    def _ends(self, num_tokens: int, chunk_end: int | None = None) -> list[int]:
+        """For each group the places that have blocks when `num_tokens` tokens have."""
+        chunk = num_tokens if chunk_end is None else min(num_tokens, chunk_end)
+        return [
+            group.written_places(0, chunk if group.window else num_tokens, self.block_size).stop
+            for group in self.groups
+        ]
 
     def _keep_promises(self) -> None:
         news = self.promises.keep()
@@ -497,3 +493,8 @@ class KVManager:
             self.link.offer(block_id, content)
         if self._events is not None:
             self._events.removed(content)
+
+
+def _num_grown(held: Sequence[Sequence[int]], ends: Sequence[int]) -> int:
+    """Places that are missing up to the ends, over all groups."""
+    return sum([max(0, end - len(ids)) for ids, end in zip(held, ends, strict=True)])

@@ -32,18 +32,22 @@ class Occupancy(NamedTuple):
 
 
 def measure_occupancy(
-    num_used_blocks: int, block_size: int, holdings: Iterable[tuple[BlockTable, int]]
+    num_used_blocks: int,
+    groups: Sequence[KVGroup],
+    block_size: int,
+    holdings: Iterable[tuple[BlockTable, int]],
 ) -> Occupancy:
     """Allocated and live slots; `holdings` are all open tables, each with its computed tokens.
 
     Costs a few operations for each table, not for each block: all blocks that are not the end of a
-    table are full.
+    table are full, and those of a state from the first token on.
     """
     num_filled: dict[int, int] = {}  # of the blocks that may not be full
     for table, num_computed in holdings:
         place = num_computed // block_size
-        for ids in table.block_ids:
-            for idx in range(place, len(ids)):
+        for kind, ids in zip(groups, table.block_ids, strict=True):
+            is_full = kind.num_state_blocks and num_computed
+            for idx in range(len(ids) if is_full else place, len(ids)):
                 if ids[idx] < 0:
                     continue
                 here = num_computed % block_size if idx == place else 0
@@ -67,7 +71,8 @@ class KVSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     num_blocks: int
     block_size: int  # tokens
-    windows: list[int]  # for each group, in tokens; 0: unbounded
+    windows: list[int]  # for each group, in tokens; 0: none
+    state_blocks: list[int]  # for each group, of a request; 0: keys and values
     num_used_blocks: int  # held by a request or a move
     num_cached_blocks: int  # held by nobody, findable
     num_blank_blocks: int  # held by nobody, not findable
@@ -89,11 +94,12 @@ def take_snapshot(
     holdings: Mapping[str, tuple[BlockTable, int]],
 ) -> KVSnapshot:
     """Describe the pool. `holdings`: the open table of each request and its computed tokens."""
-    used = measure_occupancy(pool.num_used, block_size, holdings.values())
+    used = measure_occupancy(pool.num_used, groups, block_size, holdings.values())
     return KVSnapshot(
         num_blocks=pool.num_blocks,
         block_size=block_size,
         windows=[group.window for group in groups],
+        state_blocks=[group.num_state_blocks for group in groups],
         num_used_blocks=pool.num_used,
         num_cached_blocks=pool.num_cached,
         num_blank_blocks=pool.num_free - pool.num_cached,

@@ -50,7 +50,7 @@ class Swapping:
         if not (moves.targets.isdisjoint(block_ids) and block_ids.isdisjoint(without_content)):
             return False
         num_new = sum([block_id not in moves.slot_of for block_id in block_ids])
-        if not block_ids or num_new > self._slots.num_free:
+        if not num_computed or not block_ids or num_new > self._slots.num_free:
             return False
         table.slots = [[self._slot_for(block_id) for block_id in ids] for ids in places]
         table.num_swapped_tokens = num_computed
@@ -73,9 +73,15 @@ class Swapping:
 
     def num_copies_after(self, table: BlockTable) -> int:
         """Blocks that the first `reserve` after `back` takes, since another table shares them."""
-        if not table.num_swapped_tokens % self._block_size:
-            return 0
-        return sum([slots[-1] in self._moves.block_of for slots in table.slots])
+        num_computed = table.num_swapped_tokens
+        return sum(
+            [
+                slots[place] in self._moves.block_of
+                for kind, slots in zip(self._groups, table.slots, strict=True)
+                for place in kind.written_places(num_computed, num_computed + 1, self._block_size)
+                if place < len(slots)
+            ]
+        )
 
     def back(
         self,
@@ -121,11 +127,11 @@ class Swapping:
 
     def _places_that_matter(self, table: BlockTable, num_computed: int) -> list[list[int]]:
         """For each group the blocks with computed tokens that a later token sees, else GONE."""
-        end = -(-num_computed // self._block_size)
-        places = []
+        places, size = [], self._block_size
         for kind, ids in zip(self._groups, table.block_ids, strict=True):
-            first = kind.first_place(num_computed, self._block_size)
-            places.append([GONE if idx < first else ids[idx] for idx in range(min(end, len(ids)))])
+            first = kind.first_place(num_computed, size)
+            end = min(kind.written_places(0, num_computed, size).stop, len(ids))
+            places.append([GONE if idx < first else ids[idx] for idx in range(end)])
         return places
 
     def _slot_for(self, block_id: int) -> int:

@@ -59,6 +59,8 @@ class Decoder(ABC):
 
 def _rope_of(facts: ModelFacts, layer: int) -> RopeFacts | None:
     """What the layer rotates by."""
-    if facts.learned_positions or facts.alibi or layer in facts.layers_without_rope:
+    if facts.learned_positions or facts.alibi:
+        return None
+    if layer in facts.layers_without_rope or layer in facts.layers_without_attention:
         return None
     return (facts.local_rope or facts.rope) if facts.window_of(layer) else facts.rope

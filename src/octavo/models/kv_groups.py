@@ -1,7 +1,7 @@
-"""Which attention layers share KV blocks.
+"""Which attention layers share KV blocks, and how many blocks a state takes.
 
 Owns the cut of a model's layers into groups of one window and equal size, see
-`contracts/kv_plan.KVGroup`. Does not know memory, blocks or requests.
+`contracts/kv_plan.KVGroup`. Does not know memory or requests.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ def kv_groups(
     A window that no sequence of up to `longest` tokens fills is none. Layers of different shapes
     cannot share lanes; they form one group that keeps everything: right, though wasteful.
     """
+    if not windows:
+        return ()
     kinds: dict[int, list[int]] = {}  # window -> layers
     for layer, window in enumerate(windows):
         kinds.setdefault(window if window < longest else 0, []).append(layer)
@@ -35,6 +37,21 @@ def kv_groups(
         for window in sorted(kinds)
         for first in range(0, len(kinds[window]), num_lanes)
     )
+
+
+def with_state(
+    groups: tuple[KVGroup, ...], bytes_per_block: int, state_bytes: int
+) -> tuple[tuple[KVGroup, ...], int]:
+    """The groups with one more for the states of a request, and the bytes of a block.
+
+    A state takes as many whole blocks as it needs; where there are no keys and values a block is
+    as large as a state.
+    """
+    if not state_bytes:
+        return groups, bytes_per_block
+    bytes_per_block = bytes_per_block or state_bytes
+    num_blocks = -(-state_bytes // bytes_per_block)
+    return (*groups, KVGroup(num_state_blocks=num_blocks)), bytes_per_block
 
 
 def _lanes(counts: Mapping[int, int]) -> int:

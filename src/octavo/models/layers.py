@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from octavo.config.model_facts import ModelFacts
 from octavo.ops.alibi import alibi_slopes
-from octavo.ops.ops import AttentionSpec, Ops
+from octavo.ops.ops import AttentionSpec, GateActivation, HeadPart, Ops
 from octavo.ops.rope import RopeTable
 from octavo.ops.weights import Embedding, Linear, Weights
 
@@ -50,10 +50,49 @@ class HeadNorm:
         return ops.head_norm(x, self._weight, self._eps)
 
 
+class NormByHead:
+    """Layer norm of each head on its own, with weights of its own (Cohere 2024)."""
+
+    def __init__(self, facts: ModelFacts, weights: Weights, name: str, num_heads: int) -> None:
+        self._size, self._eps = facts.head_dim, facts.norm_eps
+        self._weights = [
+            weights.vector(f"{name}.{head}", facts.head_dim) for head in range(num_heads)
+        ]
+
+    def __call__(self, ops: Ops[T], x: T) -> T:
+        """x: [rows, heads * head_dim], result alike."""
+        heads = ops.split(x, (self._size,) * len(self._weights))
+        normed = (
+            ops.layer_norm(head, weight, None, self._eps)
+            for head, weight in zip(heads, self._weights, strict=True)
+        )
+        return ops.join_heads(tuple(HeadPart(head, self._size) for head in normed), 1)
+
+
+def qk_norms(
+    facts: ModelFacts, weights: Weights, name: str, *, is_rotated: bool
+) -> tuple[HeadNorm | NormByHead, ...]:
+    """What norms queries, and what norms keys; empty where nothing does."""
+    if not facts.qk_norm or (facts.qk_norm_plain and not is_rotated):
+        return ()
+    parts = (("q_norm", facts.num_heads), ("k_norm", facts.num_kv_heads))
+    if facts.qk_norm_by_head:
+        return tuple(NormByHead(facts, weights, f"{name}.{part}", heads) for part, heads in parts)
+    return tuple(
+        HeadNorm(
+            facts,
+            weights,
+            f"{name}.{part}",
+            heads * facts.head_dim if facts.qk_norm_over_heads else facts.head_dim,
+        )
+        for part, heads in parts
+    )
+
+
 class Attention:
     """Self-attention with grouped KV heads; rotary positions and a q/k norm as the facts say.
 
-    One product makes queries, keys and values.
+    One product makes queries, keys, values, and gates of what is attended to where there are some.
     """
 
     def __init__(
@@ -61,19 +100,18 @@ class Attention:
     ) -> None:
         q_width = facts.num_heads * facts.head_dim
         kv_width = facts.num_kv_heads * facts.head_dim
-        self._widths = (q_width, kv_width, kv_width)
+        parts = {"q_proj": q_width, "k_proj": kv_width, "v_proj": kv_width}
+        if facts.attention_gate:
+            parts["gate_proj"] = q_width
+        self._widths = tuple(parts.values())
         self._qkv = weights.linear(
-            [f"{name}.q_proj", f"{name}.k_proj", f"{name}.v_proj"],
+            [f"{name}.{part}" for part in parts],
             list(self._widths),
             facts.hidden_size,
             bias=facts.attention_bias,
         )
-        sizes = (q_width, kv_width) if facts.qk_norm_over_heads else (facts.head_dim,) * 2
-        self._qk_norms = [
-            HeadNorm(facts, weights, f"{name}.{part}", size)
-            for part, size in zip(("q_norm", "k_norm"), sizes, strict=True)
-            if facts.qk_norm and (rope is not None or not facts.qk_norm_plain)
-        ]
+        self._qk_norms = qk_norms(facts, weights, name, is_rotated=rope is not None)
+        self._clip = facts.clip_qkv
         self._temperature = None if rope is not None else facts.temperature
         self._out = weights.linear(
             [f"{name}.o_proj"], [facts.hidden_size], q_width, bias=facts.attention_out_bias
@@ -83,7 +121,7 @@ class Attention:
             self._sinks = weights.vector(f"{name}.sinks", facts.num_heads)
         self._rope = rope
         self._spec = AttentionSpec(
-            layer=layer if facts.is_causal else 0,
+            layer=facts.attention_layers.index(layer) if facts.is_causal else 0,
             num_heads=facts.num_heads,
             num_kv_heads=facts.num_kv_heads,
             head_dim=facts.head_dim,
@@ -97,16 +135,32 @@ class Attention:
 
     def __call__(self, ops: Ops[T], x: T) -> T:
         """x: [rows, hidden_size], result alike."""
-        q, k, v = ops.split(ops.linear(x, self._qkv), self._widths)
+        q, k, v, *gates = ops.split(ops.linear(x, self._qkv), self._widths)
         if self._qk_norms:
             q_norm, k_norm = self._qk_norms
             q, k = q_norm(ops, q), k_norm(ops, k)
+        if self._clip is not None:
+            q, k, v = (clipped(ops, part, self._clip) for part in (q, k, v))
         if self._rope is not None:
             q = ops.rotary(q, self._rope, self._spec.head_dim)
             k = ops.rotary(k, self._rope, self._spec.head_dim)
         if self._temperature is not None:
             q = ops.multiply_rows(q, ops.position_factors(*self._temperature))
-        return ops.linear(ops.attention(q, k, v, self._spec, self._sinks), self._out)
+        attended = ops.attention(q, k, v, self._spec, self._sinks)
+        for gate in gates:
+            attended = gated_by(ops, gate, attended, self._widths[0], "sigmoid")
+        return ops.linear(attended, self._out)
+
+
+def gated_by(ops: Ops[T], gate: T, x: T, width: int, activation: GateActivation) -> T:
+    """`act(gate) * x`, both [rows, width]."""
+    parts = HeadPart(gate, width), HeadPart(x, width)
+    return ops.gated(ops.join_heads(parts, 1), activation)
+
+
+def clipped(ops: Ops[T], x: T, limit: float) -> T:
+    """The nearest numbers of a magnitude of at most `limit`."""
+    return ops.scale(ops.activation(ops.scale(x, 1.0 / limit), "hardtanh"), limit)
 
 
 def _slopes(facts: ModelFacts) -> tuple[float, ...]:
@@ -130,13 +184,10 @@ class GatedMlp:
 
 
 class PlainMlp:
-    """`down(act(up(x)))` (Vaswani et al. 2017)."""
+    """`down(act(up(x)))` (Vaswani et al. 2017), of `size` inner columns."""
 
-    def __init__(self, facts: ModelFacts, weights: Weights, name: str) -> None:
-        self._up = weights.linear(
-            [f"{name}.up_proj"], [facts.intermediate_size], facts.hidden_size, bias=facts.mlp_bias
-        )
-        size = facts.intermediate_size
+    def __init__(self, facts: ModelFacts, weights: Weights, name: str, size: int) -> None:
+        self._up = up_projection(facts, weights, name, size, bias=facts.mlp_bias)
         self._down = down_projection(facts, weights, name, size, bias=facts.mlp_bias)
         self._activation = facts.hidden_act
 
@@ -151,6 +202,13 @@ def gate_up_projection(
     """The first product of a gated MLP."""
     names = [f"{name}.gate_proj", f"{name}.up_proj"]
     return weights.linear(names, [size, size], facts.hidden_size, bias=bias)
+
+
+def up_projection(
+    facts: ModelFacts, weights: Weights, name: str, size: int, *, bias: bool
+) -> Linear:
+    """The first product of a plain MLP."""
+    return weights.linear([f"{name}.up_proj"], [size], facts.hidden_size, bias=bias)
 
 
 def down_projection(

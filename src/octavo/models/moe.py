@@ -10,7 +10,13 @@ from __future__ import annotations
 from typing import TypeVar
 
 from octavo.config.model_facts import ModelFacts, MoeFacts
-from octavo.models.layers import GatedMlp, PlainMlp, down_projection, gate_up_projection
+from octavo.models.layers import (
+    GatedMlp,
+    PlainMlp,
+    down_projection,
+    gate_up_projection,
+    up_projection,
+)
 from octavo.ops.ops import Ops, RouterSpec
 from octavo.ops.weights import Experts, Weights
 
@@ -51,10 +57,12 @@ class MixtureOfExperts:
         self._router = Router(facts, moe, weights, f"{name}.gate")
         names = [f"{name}.experts.{expert}" for expert in range(moe.num_experts)]
         size, bias = moe.intermediate_size, moe.expert_bias
+        first = gate_up_projection if facts.gated_mlp else up_projection
         self._experts = Experts(
-            tuple(gate_up_projection(facts, weights, n, size, bias=bias) for n in names),
+            tuple(first(facts, weights, n, size, bias=bias) for n in names),
             tuple(down_projection(facts, weights, n, size, bias=bias) for n in names),
             is_weighted=not moe.weighs_input,
+            is_gated=facts.gated_mlp,
         )
         self._num_chosen = moe.num_chosen
         self._weighs_input = moe.weighs_input
@@ -73,7 +81,8 @@ class SharedExpert:
     """An MLP that all tokens use; some models decide for each token how much it counts."""
 
     def __init__(self, facts: ModelFacts, moe: MoeFacts, weights: Weights, name: str) -> None:
-        self._mlp = GatedMlp(facts, weights, f"{name}.shared_expert", moe.shared_size)
+        make = GatedMlp if facts.gated_mlp else PlainMlp
+        self._mlp = make(facts, weights, f"{name}.shared_expert", moe.shared_size)
         self._gate = None
         if moe.has_shared_gate:
             self._gate = weights.linear([f"{name}.shared_expert_gate"], [1], facts.hidden_size)
@@ -108,4 +117,4 @@ def feed_forward(facts: ModelFacts, weights: Weights, layer: int) -> FeedForward
         return (SharedMixture if moe.shared_size else MixtureOfExperts)(facts, moe, weights, name)
     if facts.gated_mlp:
         return GatedMlp(facts, weights, name, facts.intermediate_size)
-    return PlainMlp(facts, weights, name)
+    return PlainMlp(facts, weights, name, facts.intermediate_size)

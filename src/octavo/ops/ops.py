@@ -6,9 +6,10 @@ order; after `wanted_rows` one row per position whose logits are wanted. Which t
 position of which sequence, and where its KV blocks lie, is the back end's knowledge: a model never
 sees it.
 
-Batch invariance: every op computes a row from that row (and, for attention, that sequence's cache)
-alone, in an order of operations that does not depend on how many rows there are, on where a prompt
-was cut into chunks, or on the number of threads. The native back end keeps this bit for bit.
+Batch invariance: every op computes a row from that row (and, for attention and states, from what
+is kept of that sequence) alone, in an order of operations that does not depend on how many rows
+there are, on where a prompt was cut into chunks, or on the number of threads. The native back end
+keeps this bit for bit.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 from octavo.config.model_facts import Scoring
 from octavo.ops.rope import RopeTable
-from octavo.ops.weights import Embedding, Experts, Linear, Vector
+from octavo.ops.weights import Embedding, Experts, Linear, StateSpaceWeights, Vector
 
 T = TypeVar("T")
-# relu2: relu(x)^2
-Activation = Literal["silu", "gelu_tanh", "gelu", "relu", "relu2", "tanh", "sigmoid"]
+# relu2: relu(x)^2; hardtanh: the nearest number from -1 to 1
+Activation = Literal["silu", "gelu_tanh", "gelu", "relu", "relu2", "tanh", "sigmoid", "hardtanh"]
 # Besides `act(gate) * up`: clamped_swiglu, see `Ops.gated`.
 GateActivation = Activation | Literal["clamped_swiglu"]
 
@@ -47,6 +48,22 @@ class AttentionSpec:
     # For each head what every position that a key lies behind the query takes from its score, after
     # the soft cap (Press et al. 2022); empty: nothing.
     slopes: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpec:
+    """Constants of one layer that carries a state from token to token.
+
+    Head h belongs to group h // (num_heads / num_groups). The state of a sequence before its first
+    token is zero.
+    """
+
+    layer: int  # index of its state
+    num_heads: int
+    head_dim: int  # columns of a head
+    state_size: int  # numbers that a head keeps for each column
+    num_groups: int
+    step_limits: tuple[float, float]  # time steps are kept within
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +148,9 @@ class Ops(Protocol[T]):
     def head_norm(self, x: T, weight: Vector, eps: float) -> T:
         """`rms_norm` of each group of `weight.size` columns on its own: q/k norm."""
 
+    def group_norm(self, x: T, weight: Vector, num_groups: int, eps: float) -> T:
+        """`rms_norm` of each of so many equal parts of the row; `weight` is as long as the row."""
+
     def position_factors(self, period: float, weight: float) -> T:
         """`log(1 + floor((position + 1) / period)) * weight + 1` for every token: [num_tokens, 1].
 
@@ -152,6 +172,37 @@ class Ops(Protocol[T]):
         Keys and values are rounded to the cache's dtype before anyone reads them.
         sinks: [num_heads] scores that take part in the softmax of every row of a head, beside those
         of the keys, and bring no value with them (OpenAI 2025).
+        """
+
+    def short_conv(self, x: T, kernel: Linear, layer: int) -> T:
+        """Each column convolved with its own row of `kernel`, plus its bias: [rows, channels].
+
+        kernel: [channels, width]; its last column meets the token itself, those before it the
+        tokens before it, of which `width - 1` are kept in the state `layer`.
+        """
+
+    def state_space(
+        self, x: T, steps: T, inputs: T, outputs: T, weights: StateSpaceWeights, spec: StateSpec
+    ) -> T:
+        """A selective state space (Gu and Dao 2023): [rows, num_heads * head_dim].
+
+        x: as the result   steps: [rows, num_heads]   inputs, outputs: [rows, groups * state_size]
+        Token by token, for each head with its group's inputs b and outputs c, and the time step
+        t = softplus(steps + weights.step_bias) within the limits:
+        state = exp(-exp(weights.log_decay) t) state + t x b, result = state c + weights.skip x.
+        """
+
+    def delta_rule(
+        self, q: T, k: T, v: T, gates: tuple[T, T], weights: StateSpaceWeights, spec: StateSpec
+    ) -> T:
+        """The gated delta rule (Yang et al. 2024): [rows, num_heads * head_dim].
+
+        q, k: [rows, groups * state_size]   v: as the result   gates: rates and steps of the decay,
+        each [rows, num_heads].
+        Token by token, for each head with the query q and key k of its group, both made one long,
+        and with t = softplus(steps + weights.step_bias):
+        state = exp(-exp(weights.log_decay) t) state, state += sigmoid(rate) (v - state k) k,
+        result = state q / sqrt(state_size).
         """
 
     def gated(self, x: T, activation: GateActivation) -> T:
@@ -183,8 +234,8 @@ class Ops(Protocol[T]):
     def experts(self, x: T, routing: T, experts: Experts, activation: GateActivation) -> T:
         """What the experts of each row make of it, weighted and added up: [rows, hidden_size].
 
-        An expert gives `down(gated(gate_up(x)))`. Added up in the order of `routing`, that of
-        `route`.
+        An expert gives `down(gated(gate_up(x)))`, a plain one `down(act(up(x)))`. Added up in the
+        order of `routing`, that of `route`.
         """
 
     def wanted_rows(self, x: T) -> T:

@@ -27,11 +27,12 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """Gated MLPs, of which a router chooses some for each token."""
+    """MLPs, of which a router chooses some for each token."""
 
-    gate_up: tuple[Linear, ...]  # of each expert, [2 * inner size, hidden_size]
+    gate_up: tuple[Linear, ...]  # of each expert, [2 * inner size, hidden_size]; plain: the half
     down: tuple[Linear, ...]  # [hidden_size, inner size]
     is_weighted: bool = True  # else what they give counts in full
+    is_gated: bool = True  # else plain: `down(act(up))`
 
     def __len__(self) -> int:
         return len(self.gate_up)
@@ -52,6 +53,15 @@ class Vector:
 
     size: int
     handle: object
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpaceWeights:
+    """What a layer that carries a state has besides matrices."""
+
+    log_decay: Vector  # [num_heads], or of each number that they keep: [num_heads * state_size]
+    step_bias: Vector | None  # [num_heads]
+    skip: Vector | None = None  # [num_heads]; None: nothing passes by the state
 
 
 class Weights(Protocol):

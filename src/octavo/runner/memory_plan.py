@@ -45,7 +45,8 @@ def plan_memory(
     if num_blocks is None:
         longest = wanted_len if wanted_len is not None else max_position
         # More than every running request at full length can never be in use at once.
-        most = max_num_seqs * len(needs.kv_groups) * -(-longest // cache.block_size)
+        places = [group.written_places(0, longest, cache.block_size) for group in needs.kv_groups]
+        most = max_num_seqs * sum(map(len, places))
         num_blocks = min((usable - taken) // bytes_per_block, most)
     else:
         free = max(0, limits.available - taken)

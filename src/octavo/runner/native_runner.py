@@ -17,6 +17,7 @@ from octavo.backends.native.program import attention_layers, build_program
 from octavo.backends.native.recorder import record
 from octavo.backends.native.sampling import native_spec
 from octavo.backends.native.weights import NativeWeights
+from octavo.backends.native.without_states import refuse_states
 from octavo.config.engine import EngineConfig
 from octavo.contracts.kv_plan import KVPlan, MemoryNeeds, MemoryPlan
 from octavo.contracts.progress import ReportProgress
@@ -61,6 +62,8 @@ class NativeRunner:
 
     def __init__(self, config: EngineConfig, checkpoint: Checkpoint) -> None:
         self._facts = checkpoint.facts
+        if self._facts.state is not None:
+            refuse_states()
         self._scheduler = config.scheduler
         self._block_size = config.cache.block_size
         self._kv_type = kv_type(config.cache.kv_cache_dtype, is_causal=self._facts.is_causal)
@@ -72,7 +75,6 @@ class NativeRunner:
         asked_len = config.model.max_model_len or 0
         self._longest = asked_len if asked_len > 0 else self._facts.max_position
         self._draft = self._lay_out(self._longest)  # the same size for every context length
-        self._weights.verify()
         layers = attention_layers(self._draft.placement)
         self._kv_shapes = [(spec.num_kv_heads, spec.head_dim) for spec in layers]
         windows = [(spec.window or 0) if spec.is_causal else 0 for spec in layers]
@@ -232,6 +234,7 @@ class NativeRunner:
 
     def _lay_out(self, max_model_len: int) -> _Layout:
         model = model_class(self._facts.architecture)(self._facts, self._weights, max_model_len)
+        self._weights.verify()
         max_tokens = self._scheduler.max_num_batched_tokens
         size = StepSize(max_tokens=max_tokens, wanted_rows=min(_LOGIT_ROWS, max_tokens))
         recording = quantise_inputs(optimise(record(model)), self._int8_matrices())

@@ -100,11 +100,13 @@ def num_owed_blocks(holders: Iterable[Request], kv: KVManager) -> int:
     windowed = [place for place, group in enumerate(kv.groups) if group.window]
     if not windowed:
         return 0
-    num_owed, num_unbounded = 0, len(kv.groups) - len(windowed)
+    num_owed = 0
     for holder in holders:
         num_tokens = holder.num_tokens
         if num_tokens - holder.num_computed_tokens > 1:
-            wanted = kv.num_blocks_for(num_tokens) + num_unbounded * (-num_tokens // kv.block_size)
+            wanted = sum(
+                kv.groups[place].most_blocks(num_tokens, kv.block_size) for place in windowed
+            )
             tables = [holder.table.block_ids[place] for place in windowed]
             held = sum(block_id >= 0 for ids in tables for block_id in ids)
             num_owed += max(0, wanted - held)

@@ -50,7 +50,7 @@ class Drafts:
         """Let rows among the first `num_grown` of the plan draft; who drafted how many tokens."""
         plan, granted = builder.plan, []
         price = self._speed.token_price(num_grown) or UNKNOWN_PRICE
-        num_kept = num_running * len(self._kv.groups)
+        num_kept = num_running * self._kv.kv_plan.num_written_blocks
         for place in range(num_grown):
             request = builder.requests[place]
             drafting, num_known = request.drafting, len(request.token_ids)

@@ -10,7 +10,8 @@ Used by: scheduling.roster, scheduling.scheduler.
               and sample from its logits. Whoever writes first into a shared block copies it.
     waiting   Who finds no row then waits in the queue; a *snapshot* keeps the prompt's blocks. With
               it a choice computes one token again, the last of the prompt. Under shortage the
-              snapshot goes first, and such a choice computes its prompt like any request.
+              snapshot goes first, and such a choice computes its prompt like any request, as it
+              does where layers carry a state: that one has taken the last token in already.
 
 If the leader ends before its prompt is computed, the next one leads. After that point members are
 ordinary requests in all respects.
@@ -69,7 +70,7 @@ class Families:
         """Keep the prompt's blocks if a member could use them; `leader` has just got them all."""
         family = leader.family
         assert family is not None, f"{leader} leads nobody"
-        if _wants_snapshot(family):
+        if self._kv.keeps_past and _wants_snapshot(family):
             prompt = leader.token_ids[: leader.num_prompt_tokens]
             family.snapshot = self._kv.fork(leader.table, prompt)
 

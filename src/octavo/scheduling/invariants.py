@@ -95,8 +95,10 @@ def _check_progress(scheduler: Scheduler, holder: Request) -> None:
     ), f"{holder} should have ended"
     table, block_size = holder.table, scheduler.kv.block_size
     if not table.is_swapped:  # a beam may be, while the others of its search run
-        for ids in table.block_ids:
-            capacity = len(ids) * block_size
-            assert holder.num_computed_tokens <= capacity, f"{holder} has only {capacity} slots"
+        num_computed = holder.num_computed_tokens
+        for kind, ids in zip(scheduler.kv.groups, table.block_ids, strict=True):
+            written = kind.written_places(0, num_computed, block_size)
+            is_enough = not num_computed or written.stop <= len(ids)
+            assert is_enough, f"{holder} has only {len(ids)} blocks, not {written.stop}"
     announced = table.num_announced * block_size
     assert in_flight or announced <= holder.num_computed_tokens, f"{holder} announced {announced}"

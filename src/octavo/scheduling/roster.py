@@ -116,8 +116,11 @@ class Roster:
         """
         left: list[Request] = []
         for holder in request.holders:
-            # A beam may have nothing left to compute; its last token is computed again then.
+            # A beam may have nothing left to compute; its last token is computed again then, which
+            # a state that has taken it in does not allow.
             num_computed = min(holder.num_computed_tokens, len(holder.token_ids) - 1)
+            if num_computed < holder.num_computed_tokens and not self.kv.keeps_past:
+                break
             holder.num_computed_tokens = num_computed
             if not self.kv.swap_out(holder.table, num_computed):
                 break

@@ -347,8 +347,7 @@ class Scheduler:
         assert family is not None, f"{leader} leads nobody"
         num_free = self.kv.num_free_blocks - num_spare_blocks(self.kv, len(self.running))
         for twin in self.roster.families.complete(family):
-            # Each needs a block in the next step, the one that it writes.
-            num_free -= len(self.kv.groups)
+            num_free -= self.kv.kv_plan.num_written_blocks  # of the next step
             if not self.rows.num_free or num_free < 0 or not self._may_go_first(twin):
                 return
             table = self.kv.fork(leader.table, twin.token_ids)

@@ -21,6 +21,8 @@ from octavo.server.errors import answer_error
 from octavo.server.limits import HeaderLimit
 from octavo.server.load_report import LoadReport
 from octavo.server.pages import ASSET_PATHS, CHAT_PATH, DOCS_PATH, OPENAPI_PATH
+from octavo.server.paths import ProxyPrefix
+from octavo.server.request_id_header import RequestIdHeader
 from octavo.server.routes.admin import reset_prefix_cache, show_kv
 from octavo.server.routes.batched_chats import create_batched_chats
 from octavo.server.routes.batches import cancel_batch, create_batch, list_batches, show_batch
@@ -150,7 +152,10 @@ def build_app(state: ServerState, *, is_traced: bool = False) -> ASGIApp:
         app = TraceContext(app)
     paths = frozenset(path for _, path, _ in ROUTES if "{" not in path)
     state.metrics.expect_answers((method, path) for method, path, _ in ROUTES if path in paths)
-    return AnswerCounter(MessageIds(app), state.metrics, paths)
+    app = AnswerCounter(MessageIds(app), state.metrics, paths)
+    if config.enable_request_id_headers:
+        app = RequestIdHeader(app)
+    return ProxyPrefix(app, config.root_path) if config.root_path else app
 
 
 def bare_app(state: ServerState) -> Starlette:

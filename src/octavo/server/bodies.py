@@ -15,18 +15,20 @@ from starlette.responses import Response
 
 from octavo.errors import InvalidRequestError
 from octavo.server.errors import PayloadTooLargeError, UnsupportedMediaTypeError
+from octavo.server.long_texts import LongTexts, Span
 
 S = TypeVar("S")
 LARGE_BODY = 2**18  # bytes: from here on decoding takes milliseconds
-# Of numbers, texts, lists and objects in a body, as its signs tell. While they are made no other
-# thread runs, not even the loop's: so many take some tens of milliseconds.
+# Of a body, as its signs tell. While values are made no other thread runs, not even the loop's:
+# either limit stands for about twenty milliseconds.
 MAX_VALUES = 2**20
-_SIGNS = (b",", b"{", b"[")
+MAX_COSTLY_VALUES = 2**17  # texts, names among them, fractions, lists, objects
+_COSTLY_SIGNS = (b"{", b"[", b".", b"e", b"E")
 _PIECE = 2**16  # bytes
 LONGEST_NAME = 100  # characters of an unknown field that an error repeats
 _PLACE = re.compile(r"^(?P<what>.*?) - at `(?:key in )?\$\.?(?P<path>[^`]*)`$", re.DOTALL)
-
-
+_LIMIT = re.compile(r"Expected `\w+(?: \| null)?` (?P<sign>[<>]=) (?P<bound>\S+)")
+_RULES = {"<=": ("at most", "less_than_equal"), ">=": ("at least", "greater_than_equal")}
 _FORM = "application/x-www-form-urlencoded"  # what curl says when nobody tells it otherwise
 
 
@@ -40,7 +42,7 @@ async def read_json(
 
     A large body is decoded in a thread. Raises PayloadTooLargeError beyond `max_bytes` (before
     anything is decoded), UnsupportedMediaTypeError, and InvalidRequestError with the path of the
-    offending field, or for more than `MAX_VALUES` values.
+    offending field, or for more than `MAX_VALUES` or `MAX_COSTLY_VALUES` values.
     """
     content_type = request.headers.get("content-type", "application/json").partition(";")[0]
     known = ["application/json", "text/json", ""]
@@ -49,7 +51,11 @@ async def read_json(
     if content_type.strip().lower() not in known:
         message = f"Content-Type must be application/json, got {content_type!r}"
         raise UnsupportedMediaTypeError(message, param=None)
-    body = await read_bytes(request, max_bytes)
+    return await decoded(await read_bytes(request, max_bytes), kind)
+
+
+async def decoded(body: bytes, kind: type[S]) -> S:
+    """A body as a struct, or as what else msgspec makes of JSON. See `read_json`."""
     if len(body) < LARGE_BODY:
         return _decoded(body, kind)
     return await asyncio.to_thread(_decoded_large, body, kind)
@@ -75,40 +81,75 @@ def json_response(content: object, headers: dict[str, str] | None = None) -> Res
 
 
 def _decoded_large(body: bytes, kind: type[S]) -> S:
-    """See `MAX_VALUES`."""
-    if sum(map(body.count, _SIGNS)) > MAX_VALUES and _num_signs(body) > MAX_VALUES:
-        raise InvalidRequestError(
-            f"the body has more than {MAX_VALUES} values; send fewer, in several requests"
-        )
-    return _decoded(body, kind)
+    spans = _checked_spans(body)
+    if not spans:
+        return _decoded(body, kind)
+    texts = LongTexts(body, spans)
+    made: S = texts.put_back(_decoded(texts.short_body, kind))
+    return made
 
 
 def _decoded(body: bytes, kind: type[S]) -> S:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        raise _located(error) from None
+        lenient = _decoded_leniently(body, kind)
+        if lenient is None:
+            raise _located(error) from None
+        return lenient
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequestError(f"the body is not valid JSON: {error}") from None
 
 
-def _num_signs(body: bytes) -> int:
-    """`_SIGNS` outside of texts, counted until they are too many.
+def _decoded_leniently(body: bytes, kind: type[S]) -> S | None:
+    """With numbers and booleans that are written as texts, as vLLM takes them; None: not even so.
 
-    Piece by piece, because no other thread runs while one is looked at.
+    Only for bodies that are wrong otherwise, so that nothing else means two things.
     """
-    count, place, in_text = 0, 0, False
-    while place < len(body) and count <= MAX_VALUES:
+    try:
+        return msgspec.json.decode(body, type=kind, strict=False)
+    except msgspec.ValidationError:
+        return None
+
+
+def _checked_spans(body: bytes) -> list[Span]:
+    """Where long texts are: all that fill a piece, so none that is shorter than one.
+
+    Refuses more values than may be made at once. They are counted by their signs outside of texts,
+    until they are too many, and piece by piece, because no other thread runs while one is looked
+    at. Raises InvalidRequestError.
+    """
+    num_values, num_costly, place, in_text = 0, 0, 0, False
+    spans: list[Span] = []
+    begin, is_long = 0, False  # of the text that goes on in the next piece
+    while place < len(body):
         end = place + _PIECE
         while body[end - 1 : end] == b"\\":  # cut no escape
             end += 1
-        piece = body[place:end].replace(b"\\\\", b"").replace(b'\\"', b"")
+        piece = body[place:end]
+        end = place + len(piece)
+        if b"\\" in piece:
+            piece = piece.replace(b"\\\\", b"xx").replace(b'\\"', b"xx")
         parts = piece.split(b'"')
         outside = b"".join(parts[in_text::2])
-        count += sum(map(outside.count, _SIGNS))
+        num_values += outside.count(b",")
+        num_costly += len(parts) // 2 + sum(map(outside.count, _COSTLY_SIGNS))
+        if num_values > MAX_VALUES:
+            raise _too_many(f"{MAX_VALUES} values")
+        if num_costly > MAX_COSTLY_VALUES:
+            raise _too_many(f"{MAX_COSTLY_VALUES} texts, fractions, lists and objects")
+        if is_long and len(parts) > 1:
+            spans.append((begin, place + len(parts[0])))
+        is_long = in_text and len(parts) == 1
         in_text ^= len(parts) % 2 == 0
+        if in_text and len(parts) > 1:
+            begin = end - len(parts[-1])
         place = end
-    return count
+    return spans
+
+
+def _too_many(limit: str) -> InvalidRequestError:
+    return InvalidRequestError(f"the body has more than {limit}; send fewer, in several requests")
 
 
 def _too_large(max_bytes: int) -> PayloadTooLargeError:
@@ -132,4 +173,8 @@ def _located(error: msgspec.ValidationError) -> InvalidRequestError:
             return InvalidRequestError(f"{missing[1]} is missing", param=missing[1])
         return InvalidRequestError(f"the body is wrong: {text}")
     path = found["path"] or "body"
+    limit = _LIMIT.fullmatch(found["what"])
+    if limit is not None:  # the rule has pydantic's name, as in vLLM's errors
+        side, rule = _RULES[limit["sign"]]
+        return InvalidRequestError(f"{path} must be {side} {limit['bound']} ({rule})", param=path)
     return InvalidRequestError(f"{path}: {found['what']}", param=path)

@@ -12,7 +12,12 @@ import string
 from dataclasses import dataclass, replace
 from typing import Any
 
-from octavo.chat.reasoning.registry import ReasoningStyle, find_style, style_of_template
+from octavo.chat.reasoning.registry import (
+    ReasoningStyle,
+    find_style,
+    style_of_template,
+    tagged_style,
+)
 from octavo.chat.stream import ChatStream
 from octavo.chat.tools.base import ToolDialect
 from octavo.chat.tools.forced import NamedCall, RequiredCalls, arguments_schema, required_schema
@@ -24,6 +29,7 @@ from octavo.sampling_params import StructuredOutputsParams
 from octavo.server.schemas.chat import ChatCompletionRequest
 from octavo.server.schemas.structured import field_of, form_of
 from octavo.server.schemas.tools import OfferedTools, ToolChoice, offered_tools, tool_choice_of
+from octavo.structured.limits import check_json_size
 from octavo.text.tokenizer import Tokenizer
 
 NO_PARSER = "none"  # the value of either flag that turns parsing off
@@ -43,10 +49,16 @@ class ChatFormat:
     def of(cls, config: ServerConfig, template: str | None) -> ChatFormat:
         """By the flags, else by the template. Raises ConfigError for an unknown name."""
         dialect = config.tool_call_parser or dialect_of_template(template) or NO_PARSER
-        style = config.reasoning_parser or style_of_template(template) or NO_PARSER
+        tags = config.reasoning_tags
+        named = config.reasoning_parser or tags.reasoning_parser
+        style = named or style_of_template(template) or NO_PARSER
         return cls(
             None if dialect == NO_PARSER else find_dialect(dialect),
-            None if style == NO_PARSER else find_style(style),
+            tagged_style(
+                None if style == NO_PARSER else find_style(style),
+                tags.reasoning_start_str,
+                tags.reasoning_end_str,
+            ),
             None if dialect == NO_PARSER else dialect,
             None if style == NO_PARSER else style,
         )
@@ -295,6 +307,7 @@ def _parsed(schema: Any) -> Any:
 
 def _text(value: object) -> str:
     """JSON as a text, which travels without being copied level by level."""
+    check_json_size(value, "tools")
     try:
         return json.dumps(value)
     except RecursionError:

@@ -38,7 +38,10 @@ async def chat_prompt(
 
 
 def effort_kwargs(state: ServerState, effort: str | None) -> dict[str, Any]:
-    """What tells a template of the effort. Raises InvalidRequestError where nothing does."""
+    """What tells a template of the effort; nothing where the model has no thoughts.
+
+    Raises InvalidRequestError where a model that thinks cannot be told.
+    """
     template = state.chat_template()
     if effort is None:
         return {}
@@ -46,6 +49,8 @@ def effort_kwargs(state: ServerState, effort: str | None) -> dict[str, Any]:
         return {"reasoning_effort": effort}
     if effort == "none" and template.uses("enable_thinking"):
         return {"enable_thinking": False}
+    if state.format.style is None:
+        return {}
     raise InvalidRequestError(
         f"reasoning_effort {effort!r} means nothing to this model's chat template; leave it out",
         param="reasoning_effort",

@@ -6,8 +6,10 @@ know how an answer looks; each API converts its own body to a ChatCompletionRequ
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from octavo.chat.stream import ChatPart
 from octavo.outputs import CompletionOutput
@@ -22,7 +24,7 @@ from octavo.server.schemas.chat import (
     check_num_messages,
     limit_of,
 )
-from octavo.server.schemas.sampling import beam_of, check_served, sampling_params
+from octavo.server.schemas.sampling import beam_of, check_served, sampling_params, tokens_of
 from octavo.server.state import ServerState, prompt_of
 from octavo.server.truncation import cut_prompt
 
@@ -75,13 +77,14 @@ async def prepare_chat(
             logprobs=(body.top_logprobs or 0) if body.logprobs else None,
             form=answer.form,
         )
-    text = await rendered_chat(state, body, answer) if raw is None else raw
+        known_ids = tokens_of(body)
+    text = await _text_of(state, body, answer, known_ids) if raw is None else raw
     answer = answer.for_prompt(text)
     thinking = None
     if answer.form is not None or body.thinking_token_budget not in (None, -1):
         with errors_name(words):
             answer, thinking = answer.with_thinking(state.tokenizer, body.thinking_token_budget)
-    ids = await chat_token_ids(state, body, text, inner)
+    ids = known_ids or await chat_token_ids(state, body, text, inner)
     choices = ChatChoices(answer, params, state.tokenizer)
     generation = Generation(
         state,
@@ -97,6 +100,16 @@ async def prepare_chat(
         names=inner,
     )
     return ChatRun(generation, choices)
+
+
+async def _text_of(
+    state: ServerState, body: ChatCompletionRequest, answer: AnswerFormat, ids: list[int] | None
+) -> str:
+    """The prompt's text; where its tokens are known, theirs."""
+    if ids is None:
+        return await rendered_chat(state, body, answer)
+    decode = partial(state.tokenizer.decode, skip_special_tokens=False)
+    return await asyncio.to_thread(decode, ids)
 
 
 async def rendered_chat(

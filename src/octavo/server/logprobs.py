@@ -77,11 +77,11 @@ class CompletionLogprobs:
         }
 
     def _best(self, entry: TokenLogprobs) -> dict[str, float]:
-        """The best tokens, the actual one always among them; equal texts keep the better one."""
+        """The actual token and the best ones; equal texts keep the first, which is the better."""
         count = len(entry.token_ids) if self._num_best == -1 else self._num_best + 1
         best: dict[str, float] = {}
         pairs = list(zip(entry.token_ids, entry.logprobs, strict=True))
-        for token_id, value in (*pairs[1:count], pairs[0]):
+        for token_id, value in pairs[:count]:
             best.setdefault(self._name(token_id), finite(value))
         return best
 
@@ -92,7 +92,10 @@ def chat_logprobs(
     num_best: int,
     names: TokenNames | None = None,
 ) -> dict[str, Any]:
-    """The `logprobs` object of a chat choice: one entry for each token; -1 best are all."""
+    """The `logprobs` object of a chat choice: one entry for each token.
+
+    -1 best are all that there are, and the token itself.
+    """
     name = names or TokenNames(tokenizer)
 
     def shown_token(token_id: int, value: float) -> dict[str, Any]:
@@ -101,10 +104,10 @@ def chat_logprobs(
 
     content = []
     for entry in entries:
-        count = len(entry.token_ids) if num_best == -1 else num_best + 1
-        best = zip(entry.token_ids[1:count], entry.logprobs[1:], strict=False)
-        shown = shown_token(entry.token_ids[0], entry.logprobs[0])
-        shown["top_logprobs"] = [shown_token(token, value) for token, value in best]
+        (actual, value), *best = zip(entry.token_ids, entry.logprobs, strict=True)
+        others = dict([*best, (actual, value)] if num_best == -1 else best[:num_best])
+        shown = shown_token(actual, value)
+        shown["top_logprobs"] = [shown_token(token, value) for token, value in others.items()]
         content.append(shown)
     return {"content": content, "refusal": None}
 

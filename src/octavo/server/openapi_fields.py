@@ -17,10 +17,11 @@ _TEXT_OR_PARTS: Json = {
         {"type": "null"},
     ]
 }
+_ROLES = "system, developer, user, assistant, tool, or another that the model's template knows."
 MESSAGE: Json = {
     "type": "object",
     "properties": {
-        "role": {"enum": ["system", "developer", "user", "assistant", "tool"]},
+        "role": {"type": "string", "minLength": 1, "maxLength": 64, "description": _ROLES},
         "content": _TEXT_OR_PARTS,
     },
     "required": ["role"],
@@ -44,6 +45,7 @@ MEANINGS: Mapping[str, str] = {
     "include_stop_str_in_output": "Keep the stop text in the answer.",
     "length_penalty": "For beam search: above 1 favours long answers.",
     "logit_bias": "Token ids, and what is added to their logits.",
+    "logprob_token_ids": "Tokens whose log-probabilities are shown in place of the best ones.",
     "logprobs": "Log-probabilities of tokens: how many alternatives, or whether at all in chats.",
     "max_completion_tokens": "Most tokens of the answer; what fits by default.",
     "max_tokens": "Most tokens of the answer.",

@@ -41,6 +41,7 @@ from octavo.server.state import ServerState
 from octavo.server.stats_log import log_statistics
 from octavo.server.tls import Certificates, check_tls, tls_options
 from octavo.server.usage_file import kept_usage
+from octavo.server.warming import warm_when_idle
 
 logger = logging.getLogger(__name__)
 Announce = Callable[[Engine, str], None]
@@ -263,15 +264,17 @@ class _Server:
     ) -> None:
         """Return when it is time to stop."""
         others: set[asyncio.Future[Any]] = {ending, serving}
-        statistics: asyncio.Future[None] | None = None
+        beside: list[asyncio.Future[None]] = []
         if not self._config.disable_log_stats:
-            statistics = asyncio.ensure_future(log_statistics(engine, self._every_s))
+            beside.append(asyncio.ensure_future(log_statistics(engine, self._every_s)))
+        if (await engine.ready()).facts.pooling is None:
+            beside.append(asyncio.ensure_future(warm_when_idle(engine)))
         try:
             await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            if statistics is not None:
-                statistics.cancel()
-                await asyncio.gather(statistics, return_exceptions=True)
+            for future in beside:
+                future.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
 
     async def _wait_for_end(self, state: ServerState) -> None:
         """The first SIGTERM drains; SIGINT or a second SIGTERM ends at once."""
@@ -319,7 +322,6 @@ class _Server:
             log_config=None,
             access_log=False,
             server_header=False,
-            root_path=self._config.root_path,
             timeout_graceful_shutdown=2,
             timeout_keep_alive=30,
             http=bounded_protocol(self._config.max_header_bytes),

@@ -55,7 +55,10 @@ class Answer(ABC):
         self._options = body.stream_options or StreamOptions()
         config = generation.state.config
         self._shows_usage = bool(self._options.include_usage) or config.enable_force_include_usage
-        self._is_continuous = self._shows_usage and bool(self._options.continuous_usage_stats)
+        is_continuous = bool(self._options.continuous_usage_stats)
+        self._is_continuous = config.enable_force_include_usage or (
+            self._shows_usage and is_continuous
+        )
         self._shows_metrics = config.enable_per_request_metrics
         self._names_by_id = (
             config.return_tokens_as_token_ids or body.return_tokens_as_token_ids is True
@@ -205,17 +208,13 @@ async def respond(
 ) -> Response | ASGIApp:
     """Send the answer whole, or begin to stream it once its first chunk is there."""
     state = answer.generation.state
-    headers = {}
-    given = request.headers.get("x-request-id")
-    if given is not None and state.config.enable_request_id_headers:
-        headers["X-Request-Id"] = given
     if not answer.streams:
         with state.open_answers.one():
             body = await until_disconnect(request.receive, answer.whole())
-        return json_response(body, headers=headers)
+        return json_response(body)
     chunks = _counted(state, answer.chunks())
     first = await until_disconnect(request.receive, anext(chunks))
-    return ByteStream(first, chunks, headers, media_type=stream_type)
+    return ByteStream(first, chunks, media_type=stream_type)
 
 
 async def _counted(

@@ -51,13 +51,11 @@ class ByteStream:
         self,
         first: bytes,
         rest: AsyncGenerator[bytes, None],
-        headers: dict[str, str] | None = None,
         *,
         media_type: str = EVENTS,
     ) -> None:
         self._first = first
         self._rest = rest
-        self._headers = headers or {}
         self._media_type = media_type
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,9 +63,6 @@ class ByteStream:
             (b"content-type", self._media_type.encode("latin-1")),
             (b"cache-control", b"no-cache"),
             (b"x-accel-buffering", b"no"),
-        ]
-        head += [
-            (name.lower().encode(), text.encode("latin-1")) for name, text in self._headers.items()
         ]
         async with aclosing(self._rest):
             await send({"type": "http.response.start", "status": 200, "headers": head})

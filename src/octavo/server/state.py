@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from octavo.chat.messages import ContentFormat
 from octavo.chat.template import ChatTemplate
 from octavo.config.server import ServerConfig
 from octavo.engine.async_engine import AsyncLLM
@@ -30,6 +31,11 @@ from octavo.text.tokenizer import LONG_TEXT, Tokenizer
 if TYPE_CHECKING:
     from octavo.server.batches.service import BatchService
 
+_CONTENT_FORMATS: Mapping[str, ContentFormat | None] = {
+    "auto": None,
+    "string": "string",
+    "openai": "openai",
+}
 LONGEST_NAME = 256  # characters of a request's id; every chunk repeats it
 
 
@@ -115,12 +121,19 @@ class ServerState:
     def set_loaded(self, loaded: Engine) -> None:
         """The model is there; from now on requests are taken.
 
-        Raises CorruptFileError for a template of the configuration that is none. The model's own is
-        compiled when the first chat asks for it.
+        Raises CorruptFileError for a template of the configuration that is none, ConfigError for
+        variables that it must not have. The model's own is compiled when the first chat asks for
+        it.
         """
-        source = self.config.chat_template or loaded.chat_template
-        self._template = ChatTemplate(source, loaded.tokenizer.special_tokens)
-        self.format = ChatFormat.of(self.config, source)
+        config = self.config
+        source = config.chat_template or loaded.chat_template
+        self._template = ChatTemplate(
+            source,
+            loaded.tokenizer.special_tokens,
+            content_format=_CONTENT_FORMATS[config.chat_template_content_format],
+            defaults=config.template_kwargs,
+        )
+        self.format = ChatFormat.of(config, source)
         if self.config.chat_template:
             self._template.prepare()
         self._loaded = loaded

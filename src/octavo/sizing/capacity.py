@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from octavo.contracts.kv_plan import KVPlan
 from octavo.errors import ConfigError
-from octavo.models.kv_groups import kv_groups
+from octavo.models.kv_groups import kv_groups, with_state
 from octavo.ops.kv_types import KvType, kv_type
 from octavo.sizing.model_shape import ModelShape
 
@@ -68,7 +68,7 @@ class Capacity:
         """Tokens of a single request that takes all blocks; None: as many as it likes."""
         if self.kv is None:
             return None
-        return self.kv.num_tokens if any(not group.window for group in self.kv.groups) else None
+        return self.kv.num_tokens if any(group.is_unbounded for group in self.kv.groups) else None
 
 
 def plan_capacity(shape: ModelShape, device: Device, wishes: Wishes) -> Capacity:
@@ -87,7 +87,7 @@ def plan_capacity(shape: ModelShape, device: Device, wishes: Wishes) -> Capacity
     weights = -(-shape.weight_bytes // size)
     workspace = _workspace_bytes(shape, wishes.max_num_batched_tokens, size)
     left = usable - weights - workspace
-    kv = _kv_plan(shape, wishes, size, longest, left) if shape.entries else None
+    kv = None if shape.keeps_nothing else _kv_plan(shape, wishes, size, longest, left)
     if kv is not None and wishes.max_model_len == AUTO:
         longest = max(1, min(longest, kv.num_tokens))
     return Capacity(
@@ -122,9 +122,11 @@ def _kv_plan(shape: ModelShape, wishes: Wishes, size: int, longest: int, num_byt
     shapes = [(entry.num_heads, entry.head_dim) for entry in shape.entries]
     groups = kv_groups(shape.windows, shapes, longest)
     # Lanes hold layers of one shape, or one group holds all layers.
-    widest = max(groups, key=lambda group: len(group.layers))
-    per_token = sum(shape.entries[i].num_bytes(wishes.kv_type, size) for i in widest.layers)
-    bytes_per_block = per_token * wishes.block_size
+    widest = max((group.layers for group in groups), key=len, default=())
+    per_token = sum(shape.entries[i].num_bytes(wishes.kv_type, size) for i in widest)
+    groups, bytes_per_block = with_state(
+        groups, per_token * wishes.block_size, shape.state_bytes_per_device(size)
+    )
     return KVPlan(
         num_blocks=max(0, num_bytes // bytes_per_block),
         block_size=wishes.block_size,

@@ -6,43 +6,50 @@ Does not know quantisation (`storage.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from octavo.config.model_facts import ModelFacts
-from octavo.errors import UnsupportedModelError
+from octavo.contracts.own_models import load_plugins, registered_names
+from octavo.errors import ModelFileError, UnsupportedModelError
 from octavo.sizing.counting_weights import count_parameters
 from octavo.sizing.model_shape import KvEntry, ModelShape, Storage, weight_bytes
 from octavo.sizing.storage import storage_of
 from octavo.weights.fields import Fields
 from octavo.weights.hf_config import facts_from_config, text_section
 from octavo.weights.hf_families import FAMILIES, base_architecture
-
-_QUANTISATION = "quantization_config"
+from octavo.weights.quant.method import Quantisation, find_quantisation
 
 
 def shape_from_config(
-    values: Mapping[str, object], where: str, name: str, storage: Storage | None = None
+    values: Mapping[str, object],
+    where: str,
+    name: str,
+    storage: Storage | None = None,
+    folder: Path | None = None,
 ) -> ModelShape:
     """The shape of a model, from the content of its config.json alone.
 
-    `storage` replaces what the file says about it. Raises UnsupportedModelError that lists what can
-    be counted, CorruptFileError that names a key.
+    `storage` replaces what the file says about it; in `folder`, where there is one, other files may
+    say how it is quantised. Raises UnsupportedModelError that lists what can be counted,
+    CorruptFileError that names a key.
     """
     config = Fields(values, where)
     text = text_section(config)
     if storage is None:
-        quantisation = config.section(_QUANTISATION) or text.section(_QUANTISATION)
+        quantisation = find_quantisation(folder, config)
         typed = text if "dtype" in text or "torch_dtype" in text else config
         storage = storage_of(typed, quantisation)
-        is_quantised = quantisation is not None
+        is_served = quantisation is None or _is_read(quantisation)
     else:
-        is_quantised = False
+        is_served = True
     names = config.texts("architectures")
+    load_plugins()
     for architecture in names:
         if base_architecture(architecture) is not None:
-            facts = facts_from_config(_without_quantisation(values), where)
-            return shape_from_facts(facts, name, storage, is_served=not is_quantised)
+            facts = facts_from_config(values, where)
+            return shape_from_facts(facts, name, storage, is_served=is_served)
     found = ", ".join(names) or "none"
-    known = ", ".join(sorted(FAMILIES))
+    known = ", ".join(sorted({*FAMILIES, *registered_names()}))
     raise UnsupportedModelError(
         f"{where}: the parameters of the architecture {found} cannot be counted. Known: {known}"
     )
@@ -53,7 +60,7 @@ def shape_from_facts(
 ) -> ModelShape:
     """The shape of a model that Octavo computes."""
     parameters = count_parameters(facts)
-    layers = range(facts.num_layers if facts.is_causal else 0)
+    layers = facts.attention_layers if facts.is_causal else ()
     entry = KvEntry(facts.num_kv_heads, facts.head_dim, is_latent=facts.latent is not None)
     return ModelShape(
         name=name,
@@ -68,6 +75,7 @@ def shape_from_facts(
         max_position=facts.max_position,
         entries=(entry,) * len(layers),
         windows=tuple(facts.window_of(layer) or 0 for layer in layers),
+        state_bytes=0 if facts.state is None else facts.state.num_bytes,
         is_served=is_served,
     )
 
@@ -80,10 +88,10 @@ def _mlp_width(facts: ModelFacts) -> int:
     return max(experts, 0 if len(facts.moe.layers) == facts.num_layers else facts.intermediate_size)
 
 
-def _without_quantisation(values: Mapping[str, object]) -> dict[str, object]:
-    """The keys for `facts_from_config`, which refuses weights that Octavo cannot read."""
-    plain = {key: value for key, value in values.items() if key != _QUANTISATION}
-    nested = plain.get("text_config")
-    if isinstance(nested, dict):
-        plain["text_config"] = {k: v for k, v in nested.items() if k != _QUANTISATION}
-    return plain
+def _is_read(quantisation: Quantisation) -> bool:
+    """Whether Octavo reads weights that are quantised so."""
+    try:
+        quantisation.check()
+    except ModelFileError:
+        return False
+    return True

@@ -68,6 +68,6 @@ def _kind(name: str) -> str:
         return "experts"
     if name.endswith(".mlp.gate"):
         return "router"
-    if ".self_attn." in name or ".attention." in name or ".attn." in name:
+    if ".mixer." in name or ".self_attn." in name or ".attention." in name or ".attn." in name:
         return "attention"
     return "mlp" if name.startswith("model.layers.") else "head"

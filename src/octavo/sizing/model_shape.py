@@ -36,7 +36,7 @@ class Parameters:
 
     embedding: int = 0  # token, position and segment tables
     head: int = 0  # the output matrix; 0 where it is the embedding
-    attention: int = 0
+    attention: int = 0  # and what layers have instead that carry a state
     mlp: int = 0  # dense layers and shared experts
     experts: int = 0
     router: int = 0
@@ -74,9 +74,19 @@ class ModelShape:
     intermediate_size: int  # of the widest MLP that a token passes
     vocab_size: int
     max_position: int
-    entries: tuple[KvEntry, ...]  # of each attention layer; empty: an encoder, which keeps nothing
+    entries: tuple[KvEntry, ...]  # of each attention layer; without states an encoder has none
     windows: tuple[int, ...]  # of each attention layer, in tokens; 0: none
+    state_bytes: int  # that a request keeps however long it is, over all layers with a state
     is_served: bool  # whether Octavo computes this architecture, in this storage
+
+    @property
+    def keeps_nothing(self) -> bool:
+        """Whether it is an encoder: nothing outlasts a step."""
+        return not (self.entries or self.state_bytes)
+
+    def state_bytes_per_device(self, tensor_parallel_size: int) -> int:
+        """Of a request on each of so many devices, which share the heads."""
+        return -(-self.state_bytes // tensor_parallel_size)
 
     def kv_bytes_per_token(self, type: KvType, tensor_parallel_size: int = 1) -> int:
         """Bytes of a token that every layer still sees, on each device."""

@@ -33,7 +33,9 @@ def find_shape(
     if config is not None:
         is_local = Path(model).expanduser().exists()
         name = config.resolve().parent.name if is_local else model
-        return shape_from_config(read_fields(config).values, str(config), name, storage)
+        return shape_from_config(
+            read_fields(config).values, str(config), name, storage, config.parent
+        )
     return _checkpoint_shape(open_checkpoint(model, revision=revision), storage)
 
 

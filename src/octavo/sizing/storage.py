@@ -13,17 +13,19 @@ from octavo.errors import ConfigError, UnsupportedModelError
 from octavo.sizing.model_shape import FLOAT_BYTES, Storage
 from octavo.weights.checkpoint import WeightType
 from octavo.weights.fields import Fields
+from octavo.weights.quant.method import Quantisation
 
 _SCALE_BITS = 16
+_ROW = 4096  # columns that share a scale, where it is one for a row
 _FP8_BLOCK = 128 * 128  # numbers that share a float32 scale
 # OCP microscaling: four bits, and eight of a scale for 32 numbers
 _MXFP4_BITS = 4.25
 
 
-def storage_of(text: Fields, quantisation: Fields | None) -> Storage:
+def storage_of(text: Fields, quantisation: Quantisation | None) -> Storage:
     """How the weights lie in the files.
 
-    Raises UnsupportedModelError that lists the known methods.
+    Raises UnsupportedModelError that lists the known types, CorruptFileError that names a key.
     """
     name = text.text("dtype", text.text("torch_dtype", "float32")).removeprefix("torch.")
     if name not in FLOAT_BYTES:
@@ -32,15 +34,10 @@ def storage_of(text: Fields, quantisation: Fields | None) -> Storage:
     bits = 8 * FLOAT_BYTES[name]
     if quantisation is None:
         return Storage(name, bits, bits, bits, bits)
-    method = quantisation.text("quant_method", "")
-    if method not in METHODS:
-        known = ", ".join(METHODS)
-        raise UnsupportedModelError(
-            f"{quantisation.where}: quantisation {method or 'without a quant_method'} is not "
-            f"known. Known: {known}"
-        )
-    label, matrix_bits, expert_bits = METHODS[method](quantisation, bits)
-    return Storage(label, bits, bits, matrix_bits, expert_bits)
+    if quantisation.method == "mxfp4":  # gpt-oss: experts alone
+        return Storage("mxfp4 experts", bits, bits, bits, _MXFP4_BITS)
+    kind, matrix_bits = METHODS[quantisation.method](quantisation.config)
+    return Storage(f"{quantisation.method} {kind}", bits, bits, matrix_bits, matrix_bits)
 
 
 def storage_named(name: str) -> Storage:
@@ -56,32 +53,27 @@ def storage_named(name: str) -> Storage:
     return Storage(name, 32.0, bits, bits, bits)
 
 
-def _fp8(keys: Fields, float_bits: float) -> tuple[str, float, float]:
-    bits = 8 + 32 / _FP8_BLOCK
-    return "fp8", bits, bits
+def _fp8(keys: Fields) -> tuple[str, float]:
+    return "8 bit", 8 + 32 / _FP8_BLOCK
 
 
-def _mxfp4(keys: Fields, float_bits: float) -> tuple[str, float, float]:
-    """Experts alone: gpt-oss."""
-    return "mxfp4 experts", float_bits, _MXFP4_BITS
-
-
-def _grouped(keys: Fields, float_bits: float) -> tuple[str, float, float]:
+def _grouped(keys: Fields) -> tuple[str, float]:
     """GPTQ and AWQ: a scale and a zero point for each group of columns."""
-    bits = keys.integer("bits", 4, at_least=1, at_most=16)
-    group = keys.value("group_size")
-    columns = group if isinstance(group, int) and group > 0 else 4096  # -1: a whole row
-    number = bits + (_SCALE_BITS + bits) / columns
-    return f"{keys.text('quant_method')} {bits} bit", number, number
+    bits = keys.integer("bits" if "bits" in keys else "w_bit", 4, at_least=1, at_most=16)
+    group = keys.value("group_size" if "group_size" in keys else "q_group_size")
+    columns = group if isinstance(group, int) and group > 0 else _ROW  # -1: a whole row
+    return f"{bits} bit", bits + (_SCALE_BITS + bits) / columns
 
 
-def _bitsandbytes(keys: Fields, float_bits: float) -> tuple[str, float, float]:
+def _bitsandbytes(keys: Fields) -> tuple[str, float]:
+    """A float32 scale for 64 numbers; with double quantisation a byte, and one for 256 of those."""
     if keys.flag("load_in_8bit", False):
-        return "bitsandbytes 8 bit", 8.0, 8.0
-    return "bitsandbytes 4 bit", 4.5, 4.5  # a float32 scale for 64 numbers
+        return "8 bit", 8.0
+    is_nested = keys.flag("bnb_4bit_use_double_quant", False)
+    return "4 bit", 4 + (8 + 32 / 256 if is_nested else 32) / 64
 
 
-def _compressed(keys: Fields, float_bits: float) -> tuple[str, float, float]:
+def _compressed(keys: Fields) -> tuple[str, float]:
     """compressed-tensors: the bits of its first group."""
     groups = keys.section("config_groups")
     first = next(iter(groups)) if groups is not None else None
@@ -90,18 +82,27 @@ def _compressed(keys: Fields, float_bits: float) -> tuple[str, float, float]:
     if weights is None:
         keys.refuse("config_groups", "must have a group with `weights`")
     bits = weights.integer("num_bits", 8, at_least=1, at_most=16)
-    columns = weights.value("group_size")
-    scale = _SCALE_BITS / columns if isinstance(columns, int) and columns > 0 else 0.0
-    return f"compressed-tensors {bits} bit", bits + scale, bits + scale
+    size = weights.value("group_size")
+    if not isinstance(size, int) or size < 1:
+        return f"{bits} bit", float(bits)
+    is_float = weights.text("type", "int") == "float"
+    scale_bits = 8 if is_float else _SCALE_BITS  # NVFP4 and MXFP4 have scales of a byte
+    zero_bits = 0 if is_float or weights.flag("symmetric", True) else bits
+    return f"{bits} bit", bits + (scale_bits + zero_bits) / size
 
 
-METHODS: Mapping[str, Callable[[Fields, float], tuple[str, float, float]]] = MappingProxyType(
+def _modelopt(keys: Fields) -> tuple[str, float]:
+    algorithm = (keys.section("quantization") or keys).text("quant_algo")
+    return (algorithm, 4.5) if algorithm == "NVFP4" else (algorithm, 8.0)
+
+
+METHODS: Mapping[str, Callable[[Fields], tuple[str, float]]] = MappingProxyType(
     {
         "awq": _grouped,
         "bitsandbytes": _bitsandbytes,
         "compressed-tensors": _compressed,
         "fp8": _fp8,
         "gptq": _grouped,
-        "mxfp4": _mxfp4,
+        "modelopt": _modelopt,
     }
 )

@@ -7,6 +7,7 @@ call it outside their loop; it is safe from any thread. `constraint` takes micro
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from threading import Lock
@@ -23,6 +24,19 @@ from octavo.structured.tags import tag_grammar
 
 CACHE_SIZE = 256
 _MAX_ERROR_CHARS = 500  # an error must not send a whole grammar back
+# What the library says -> what a user can do about it.
+_PLAIN_WORDS = (
+    (
+        re.compile(r"oneOf constraints are not supported\..*?(?= while |$)", re.DOTALL),
+        "the keyword 'oneOf' has parts that one document could fit together; use anyOf, or tell "
+        "the parts apart by their type or by a constant property",
+    ),
+    (
+        re.compile(r"Resource '([^']*)' is not present in a registry.*", re.DOTALL),
+        r"the keyword '$ref' leads out of the schema, to '\1', and nothing is fetched; put what it "
+        "names into $defs",
+    ),
+)
 
 
 class GrammarCompiler:
@@ -162,6 +176,8 @@ def _grammar_of(spec: GrammarSpec, param: str, *, closes: bool) -> str:
 
 
 def _refusal(message: str, param: str) -> InvalidRequestError:
+    for words, plain in _PLAIN_WORDS:
+        message = words.sub(plain, message)
     return InvalidRequestError(f"{param} cannot be enforced: {_short(message)}", param=param)
 
 

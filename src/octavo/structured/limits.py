@@ -43,6 +43,33 @@ def check_choices(choices: object, param: str) -> None:
         )
 
 
+def check_json_size(value: object, param: str) -> None:
+    """Refuse JSON whose text would be too long, before the text is made.
+
+    Looks at no more than `MAX_SOURCE_CHARS` values. Raises InvalidRequestError.
+    """
+    open_values, num_chars = [value], 0
+    while open_values and num_chars <= MAX_SOURCE_CHARS:
+        one = open_values.pop()
+        if isinstance(one, str):
+            num_chars += len(one)
+            continue
+        if not isinstance(one, list | dict):
+            continue
+        num_chars += 2 * len(one)  # each a sign at least, and what parts it from the next
+        if num_chars > MAX_SOURCE_CHARS:
+            break
+        if isinstance(one, dict):
+            num_chars += sum(map(len, one))
+            open_values.extend(one.values())
+        else:
+            open_values.extend(one)
+    if num_chars > MAX_SOURCE_CHARS:
+        raise InvalidRequestError(
+            f"{param} has more than {MAX_SOURCE_CHARS} characters; make it smaller", param=param
+        )
+
+
 def _depth(text: str) -> int:
     """Deepest nesting of brackets of any kind, those inside strings included: an upper bound."""
     depth = deepest = 0

@@ -118,7 +118,7 @@ class _GgufVocabulary:
             "llama": self._sentencepiece,
             WORD_PIECES: self._word_pieces,
         }
-        if model not in builders:
+        if not isinstance(model, str) or model not in builders:
             known = ", ".join(sorted(map(str, builders)))
             raise UnsupportedModelError(
                 f"{KEY}model is {model!r}, a kind of tokenizer that is not supported. "

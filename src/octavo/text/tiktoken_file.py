@@ -47,6 +47,22 @@ def _llama3(_: int) -> list[str]:
     return first + [f"<|reserved_special_token_{number}|>" for number in range(2, 246)]
 
 
+def _gpt_oss(first: int) -> list[str]:
+    """o200k_harmony: the ranks of o200k with the tokens of a conversation."""
+    named = {
+        199998: "startoftext",
+        199999: "endoftext",
+        200002: "return",
+        200003: "constrain",
+        200005: "channel",
+        200006: "start",
+        200007: "end",
+        200008: "message",
+        200012: "call",
+    }
+    return [f"<|{named.get(id_, f'reserved_{id_}')}|>" for id_ in range(first, 201088)]
+
+
 def _qwen(_: int) -> list[str]:
     return _reserved(["<|endoftext|>", "<|im_start|>", "<|im_end|>"], "<|extra_{}|>", 208)
 
@@ -57,6 +73,8 @@ _PUBLISHED: Mapping[int, _Published] = MappingProxyType(
         128000: _Published(
             "Llama 3", "llama-bpe", _llama3, bos="<|begin_of_text|>", eos="<|end_of_text|>"
         ),
+        # Its texts do not begin with a token of their own.
+        199998: _Published("gpt-oss", "gpt-4o", _gpt_oss, eos="<|return|>"),
         151643: _Published("Qwen", "qwen2", _qwen, eos="<|endoftext|>"),
     }
 )

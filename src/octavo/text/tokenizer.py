@@ -8,8 +8,9 @@ after a text, what a token id stands for. Does not know: files (`tokenizer_files
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, cast
 
 from octavo.errors import InvalidRequestError
@@ -34,6 +35,7 @@ FLAG_CLASSES = ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "Coher
 
 # Characters from which on a text takes longer than handing it to the library as a batch of one.
 LONG_TEXT = 4096
+_JOINED_AT_ONCE = 2**14  # parts of a text, during which no other thread runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,7 @@ class Tokenizer:
         if skip_special_tokens:
             special = self.special_ids
             ids = (id_ for id_ in ids if id_ not in special)
-        raw = b"".join(map(self.vocabulary.token_bytes, ids))
+        raw = _joined(map(self.vocabulary.token_bytes, ids))
         if self.strips_first_space:
             raw = raw.removeprefix(b" ")
         return raw.decode("utf-8", "replace")
@@ -172,6 +174,10 @@ class Tokenizer:
     def token_of(self, token_id: int) -> str:
         """One token for display, a special one as it is written."""
         return self.vocabulary.token_text(token_id)
+
+    def piece_of(self, token_id: int) -> str:
+        """One token as the vocabulary spells it, such as `Ġis`; empty for an id that is none."""
+        return self.library.id_to_token(token_id) or ""
 
     def token_bytes(self, token_id: int) -> bytes:
         """The exact bytes that a token adds to a text; of a special one its name."""
@@ -290,3 +296,11 @@ def _surrogate_message(text: Sequence[str], param: str) -> str:
                 f"{position}, which is no text; send the whole character"
             )
     raise AssertionError("the library refused a text without surrogates")
+
+
+def _joined(parts: Iterator[bytes]) -> bytes:
+    """All parts as one, without holding up other threads for long."""
+    joined = []
+    while some := list(islice(parts, _JOINED_AT_ONCE)):
+        joined.append(b"".join(some))
+    return b"".join(joined)

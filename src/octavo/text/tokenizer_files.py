@@ -8,7 +8,6 @@ Used by: tokenizer.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 import tokenizers
 
 from octavo.errors import CorruptFileError
+from octavo.foundation.json_object import parse_object
 
 logger = logging.getLogger(__name__)
 
@@ -155,10 +155,4 @@ def _read_object(path: Path) -> Mapping[str, object]:
     """The JSON object of a file, an empty one where there is no such file."""
     if not path.is_file():
         return {}
-    try:
-        value = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise CorruptFileError(f"{path} is not valid JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise CorruptFileError(f"{path} must hold a JSON object, not a {type(value).__name__}")
-    return value
+    return parse_object(path.read_bytes(), str(path))

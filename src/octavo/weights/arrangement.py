@@ -12,14 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from octavo.config.model_facts import ModelFacts
+from octavo.errors import CorruptFileError
 from octavo.weights.checkpoint import TensorView
 from octavo.weights.expert_stacks import StackLayout, experts_apart, is_stack
 from octavo.weights.latent_heads import is_latent, latent_parts
-from octavo.weights.views import check_columns, check_rows, rows_of, transposed
+from octavo.weights.state_layers import gated_queries, is_state_part, state_parts
+from octavo.weights.views import check_columns, check_rows, matrix_of, rows_of, transposed
 
 QKV, GATE_UP = "self_attn.qkv_proj", "mlp.gate_up_proj"
+SHARED_GATE_UP = "mlp.shared_expert.gate_up_proj"
 Q, K, V = "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"
-GATE, UP = "mlp.gate_proj", "mlp.up_proj"
+Q_NORM, K_NORM = "self_attn.q_norm", "self_attn.k_norm"
 # Matrices of which many read one input together, as it is.
 _SHARED_INPUT = re.compile(r"\.(mlp\.experts\.\d+|self_attn\.(k_up|v_up))\.")
 
@@ -67,11 +70,19 @@ def _parts(
         yield from experts_apart(name, view, facts.moe, arrangement.experts)
     elif stem.endswith(QKV):
         yield from _qkv(name, view, facts, arrangement)
-    elif stem.endswith(GATE_UP):
+    elif facts.state is not None and is_state_part(name):
+        yield from state_parts(name, view, facts.state)
+    elif stem.endswith((GATE_UP, SHARED_GATE_UP)):
         inner = facts.intermediate_size
+        if facts.moe is not None and stem.endswith(SHARED_GATE_UP):
+            inner = facts.moe.shared_size
         check_rows(view, 2 * inner)
-        yield rows_of(view, name.replace(GATE_UP, GATE), range(inner))
-        yield rows_of(view, name.replace(GATE_UP, UP), range(inner, 2 * inner))
+        yield rows_of(view, name.replace("gate_up_proj", "gate_proj"), range(inner))
+        yield rows_of(view, name.replace("gate_up_proj", "up_proj"), range(inner, 2 * inner))
+    elif stem.endswith((Q_NORM, K_NORM)) and facts.qk_norm_by_head:
+        yield from _norm_by_head(stem, view, facts, arrangement)
+    elif stem.endswith(Q) and facts.attention_gate:
+        yield from gated_queries(name, view, facts)
     elif stem.endswith((Q, K)) and arrangement.rotary_pairs:
         num_heads = facts.num_heads if stem.endswith(Q) else facts.num_kv_heads
         check_rows(view, num_heads * facts.head_dim)
@@ -103,6 +114,22 @@ def _qkv(
         if rows[-1] - rows[0] == len(rows) - 1:
             rows = range(rows[0], rows[-1] + 1)
         yield rows_of(view, name.replace(QKV, part), rows)
+
+
+def _norm_by_head(
+    stem: str, view: TensorView, facts: ModelFacts, arrangement: Arrangement
+) -> Iterator[TensorView]:
+    """The weights of each head, in the order of its elements."""
+    if view.shape[1:] != (facts.head_dim,):
+        raise CorruptFileError(
+            f"tensor {view.name} has shape {list(view.shape)}, the model needs {facts.head_dim} "
+            "columns"
+        )
+    for head in range(view.shape[0]):
+        own = matrix_of(view, f"{stem}.{head}.weight", head)
+        if arrangement.rotary_pairs:
+            own = rows_of(own, own.name, _halves_order(1, facts))
+        yield own
 
 
 def _halves_order(num_heads: int, facts: ModelFacts) -> list[int]:

@@ -208,6 +208,10 @@ class Checkpoint(Protocol):
         """What the start banner calls it."""
 
     @property
+    def where(self) -> str:
+        """The path of its file or folder, for errors."""
+
+    @property
     def facts(self) -> ModelFacts: ...
 
     @property

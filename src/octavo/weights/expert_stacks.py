@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from octavo.config.model_facts import MoeFacts
 from octavo.errors import CorruptFileError
-from octavo.weights.checkpoint import TensorView
+from octavo.weights.checkpoint import TensorView, WeightType
 from octavo.weights.views import matrix_of, rows_of, transposed
 
 _PARTS = "gate_up_proj|gate_proj|up_proj|down_proj"
@@ -23,7 +23,8 @@ _STACK = re.compile(rf"(.+\.mlp\.experts)\.({_PARTS})\.(weight|bias)")
 class StackLayout:
     """How a file lays out its stacks."""
 
-    transposed: bool = False  # a matrix is [in_features, out_features]
+    # A matrix is [in_features, out_features]; in MXFP4, as gpt-oss is published, it is not.
+    transposed: bool = False
     alternating: bool = False  # of gate and up, fused: a row of one, a row of the other
 
 
@@ -49,7 +50,7 @@ def experts_apart(
         )
     for expert in range(moe.num_experts):
         own = matrix_of(view, view.name, expert)
-        if layout.transposed and ending == "weight":
+        if layout.transposed and ending == "weight" and own.type is not WeightType.MXFP4:
             own = transposed(own)
         for own_part, rows in _parts(part, own, moe, layout):
             own_name = f"{stem}.{expert}.{own_part}.{ending}"

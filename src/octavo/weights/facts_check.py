@@ -16,6 +16,8 @@ logger = logging.getLogger(__name__)
 # A claim beyond these is a broken file, not a model.
 MAX_LAYERS = 4096
 MAX_EXPERTS = 4096
+MAX_HEADS = 2**16
+MAX_HEAD_DIM = 2**16
 MAX_ROPE_THETA = 1e12
 MAX_ROPE_FACTOR = 1e6
 MIN_ROPE_FACTOR = 1e-6
@@ -23,6 +25,11 @@ MIN_ROPE_FACTOR = 1e-6
 
 def check_facts(facts: ModelFacts, where: str) -> None:
     """Raises CorruptFileError with the numbers that do not fit together."""
+    if facts.num_heads > MAX_HEADS or facts.head_dim > MAX_HEAD_DIM:
+        raise CorruptFileError(
+            f"{where}: {facts.num_heads} heads of {facts.head_dim} elements; at most {MAX_HEADS} "
+            f"of {MAX_HEAD_DIM} are allowed"
+        )
     if facts.num_heads % facts.num_kv_heads:
         raise CorruptFileError(
             f"{where}: {facts.num_heads} attention heads cannot share {facts.num_kv_heads} KV heads"
@@ -33,6 +40,11 @@ def check_facts(facts: ModelFacts, where: str) -> None:
         )
     if facts.moe is not None:
         _check_moe(facts.moe, where)
+    if facts.state is not None and facts.state.num_heads % facts.state.num_groups:
+        raise CorruptFileError(
+            f"{where}: {facts.state.num_heads} heads that carry a state cannot share the keys of "
+            f"{facts.state.num_groups} groups"
+        )
     if not facts.learned_positions and not facts.alibi:
         _check_rope(facts.rope, facts, where)
     if facts.local_rope is not None:

@@ -16,12 +16,14 @@ from octavo.errors import CorruptFileError, ModelFileError
 from octavo.text.gguf_tokenizer import tokenizer_from_gguf
 from octavo.text.tokenizer import Tokenizer
 from octavo.weights.arrangement import arranged
+from octavo.weights.blame import about
 from octavo.weights.checkpoint import TensorView
 from octavo.weights.fields import Fields
 from octavo.weights.gguf_facts import architecture_of, facts_from_gguf
 from octavo.weights.gguf_metadata import GgufMetadata
 from octavo.weights.gguf_names import GgufArchitecture, hf_tensor_name, interleaved_heads
 from octavo.weights.gguf_reader import GgufFile, read_gguf
+from octavo.weights.gguf_repack import RepackedRows, scaled
 from octavo.weights.gguf_rope import ROPE_TENSORS
 
 _PART_NAME = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
@@ -38,6 +40,7 @@ class GgufCheckpoint:
     tensors: Mapping[str, TensorView]
     chat_template: str | None
     metadata: GgufMetadata
+    where: str
 
     @property
     def quantisation(self) -> str | None:
@@ -47,7 +50,8 @@ class GgufCheckpoint:
 
     def load_tokenizer(self) -> Tokenizer:
         """Build the tokenizer from the vocabulary in the file."""
-        return tokenizer_from_gguf(self.metadata)
+        with about(self.where):
+            return tokenizer_from_gguf(self.metadata)
 
 
 def open_gguf(path: Path, *, name: str | None = None) -> GgufCheckpoint:
@@ -55,11 +59,16 @@ def open_gguf(path: Path, *, name: str | None = None) -> GgufCheckpoint:
 
     Raises CorruptFileError, UnsupportedModelError, or ModelFileError when a part is missing.
     """
+    with about(str(path)):
+        return _open(path, name)
+
+
+def _open(path: Path, name: str | None) -> GgufCheckpoint:
     files = [read_gguf(part) for part in part_paths(path)]
     first, where = files[0], path.name
     _check_parts(files)
     architecture = architecture_of(first.metadata, where)
-    tensors = _joined(files)
+    tensors = _scaled(_joined(files))
     facts = facts_from_gguf(first.metadata, tensors, where)
     keys = Fields(first.metadata, where)
     return GgufCheckpoint(
@@ -68,6 +77,7 @@ def open_gguf(path: Path, *, name: str | None = None) -> GgufCheckpoint:
         tensors=_renamed(tensors, architecture, facts, where),
         chat_template=keys.optional_text("tokenizer.chat_template"),
         metadata=first.metadata,
+        where=str(path),
     )
 
 
@@ -117,6 +127,20 @@ def _joined(files: list[GgufFile]) -> dict[str, TensorView]:
                 )
             tensors[name] = tensor
     return tensors
+
+
+def _scaled(tensors: Mapping[str, TensorView]) -> dict[str, TensorView]:
+    """NVFP4 tensors with the scale that lies beside them; those of activations are not used."""
+    result = dict(tensors)
+    for name, view in tensors.items():
+        stem, _, ending = name.rpartition(".")
+        if ending != "weight" or not isinstance(view.source, RepackedRows):
+            continue
+        result.pop(f"{stem}.input_scale", None)
+        scale = result.pop(f"{stem}.scale", None)
+        if scale is not None:
+            result[name] = scaled(view, scale)
+    return result
 
 
 def _renamed(

@@ -22,7 +22,7 @@ from typing import NoReturn
 from octavo.errors import CorruptFileError, UnsupportedModelError
 from octavo.weights.checkpoint import TensorView, WeightType
 from octavo.weights.gguf_metadata import ARRAY, LENGTH, SCALARS, STRING, GgufMetadata, StoredArray
-from octavo.weights.gguf_repack import BLOCK_ELEMENTS, REPACKED, repacked_view
+from octavo.weights.gguf_repack import REPACKED, repacked_view
 from octavo.weights.mapped_file import map_file
 
 MAGIC = b"GGUF"
@@ -40,7 +40,6 @@ OTHER_TYPES = {
     26: "I32",
     27: "I64",
     28: "F64",
-    40: "NVFP4",
     41: "Q1_0",
 }
 KNOWN_TYPES = {int(type): type for type in WeightType if type.is_ggml}
@@ -78,8 +77,8 @@ def read_gguf(path: Path) -> GgufFile:
 def _block_of(type_number: int) -> tuple[str, int, int]:
     """Name of a type, elements and bytes of its blocks."""
     if type_number in REPACKED:
-        name, num_bytes = REPACKED[type_number]
-        return name, BLOCK_ELEMENTS, num_bytes
+        repacked = REPACKED[type_number]
+        return repacked.name, repacked.block_elements, repacked.block_bytes
     weight_type = KNOWN_TYPES[type_number]
     return weight_type.name, weight_type.block_elements, weight_type.block_bytes
 
@@ -198,7 +197,7 @@ class _Reader:
             for number, count in sorted(unknown.items())
         )
         names = [type.name for type in KNOWN_TYPES.values()]
-        ours = ", ".join([*names, *(name for name, _ in REPACKED.values())])
+        ours = ", ".join([*names, *(repacked.name for repacked in REPACKED.values())])
         message = f"{self._path.name} has tensors of a type that is not supported: {found}"
         raise UnsupportedModelError(f"{message}. Supported: {ours}")
 

@@ -1,4 +1,4 @@
-"""GGUF types that have no kernels of their own: their numbers, unchanged, in a wider type of ours.
+"""GGUF types that have no kernels of their own: their numbers, unchanged, in a type of ours.
 
 Owns the table of them. Does not know files.
 """
@@ -6,34 +6,51 @@ Owns the table of them. Does not know files.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import struct
+import sys
+from dataclasses import dataclass, replace
 
 from octavo import _native
+from octavo.errors import CorruptFileError
 from octavo.weights.checkpoint import TensorView, WeightType
 
-BLOCK_ELEMENTS = 256
-# GGML's number -> its name and the bytes of a block of 256 elements.
+
+@dataclass(frozen=True, slots=True)
+class Repacked:
+    """One such type."""
+
+    name: str
+    block_bytes: int
+    block_elements: int = 256
+    to: WeightType = WeightType.INT8_K
+
+
+# By GGML's numbers.
 REPACKED = {
-    15: ("Q8_K", 292),
-    16: ("IQ2_XXS", 66),
-    17: ("IQ2_XS", 74),
-    18: ("IQ3_XXS", 98),
-    19: ("IQ1_S", 50),
-    21: ("IQ3_S", 110),
-    22: ("IQ2_S", 82),
-    29: ("IQ1_M", 56),
-    34: ("TQ1_0", 54),
-    35: ("TQ2_0", 66),
+    15: Repacked("Q8_K", 292),
+    16: Repacked("IQ2_XXS", 66),
+    17: Repacked("IQ2_XS", 74),
+    18: Repacked("IQ3_XXS", 98),
+    19: Repacked("IQ1_S", 50),
+    21: Repacked("IQ3_S", 110),
+    22: Repacked("IQ2_S", 82),
+    29: Repacked("IQ1_M", 56),
+    34: Repacked("TQ1_0", 54),
+    35: Repacked("TQ2_0", 66),
+    40: Repacked("NVFP4", 36, 64, WeightType.FP4_16),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class RepackedRows:
-    """Rows of such a type as INT8_K. Satisfies `RowSource`."""
+    """Rows of such a type in ours. Satisfies `RowSource`."""
 
     ggml_type: int
     stored: memoryview
     row_bytes: int
+    # Of the numbers, one for each so many rows.
+    factors: tuple[float, ...] = (1.0,)
+    rows_each: int = sys.maxsize
 
     @property
     def data(self) -> tuple[memoryview, ...]:
@@ -42,8 +59,14 @@ class RepackedRows:
 
     def rows(self, first: int, end: int) -> bytes:
         """See `RowSource`."""
-        stored = self.stored[first * self.row_bytes : end * self.row_bytes]
-        return _native.repack_blocks(self.ggml_type, stored)
+        pieces = []
+        while first < end:
+            index = first // self.rows_each
+            stop = min(end, (index + 1) * self.rows_each)
+            stored = self.stored[first * self.row_bytes : stop * self.row_bytes]
+            pieces.append(_native.repack_blocks(self.ggml_type, stored, self.factors[index]))
+            first = stop
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def repacked_view(
@@ -51,4 +74,23 @@ def repacked_view(
 ) -> TensorView:
     """A tensor of a type in REPACKED."""
     source = RepackedRows(ggml_type, data, len(data) // math.prod(shape[:-1]))
-    return TensorView(name, WeightType.INT8_K, shape, memoryview(b""), source=source)
+    return TensorView(name, REPACKED[ggml_type].to, shape, memoryview(b""), source=source)
+
+
+def scaled(view: TensorView, scale: TensorView) -> TensorView:
+    """A tensor of such a type, multiplied by one number, or each of its matrices by one.
+
+    Raises CorruptFileError for another number of them, or one that is not finite.
+    """
+    assert isinstance(view.source, RepackedRows), view.name
+    count = math.prod(scale.shape)
+    if scale.type is not WeightType.F32 or (count != 1 and view.shape[:1] != (count,)):
+        raise CorruptFileError(
+            f"tensor {scale.name} has {count} numbers of type {scale.type.name}, must be one of "
+            "F32, or one for each expert"
+        )
+    factors = struct.unpack(f"<{count}f", scale.data)
+    if not all(map(math.isfinite, factors)):
+        raise CorruptFileError(f"tensor {scale.name} holds a number that is not finite")
+    rows_each = sys.maxsize if count == 1 else math.prod(view.shape[1:-1])
+    return replace(view, source=replace(view.source, factors=factors, rows_each=rows_each))

@@ -13,6 +13,7 @@ from dataclasses import replace
 from octavo.config.model_facts import (
     HiddenAct,
     ModelFacts,
+    MoeFacts,
     PoolingFacts,
     PoolingMethod,
     RopeFacts,
@@ -52,11 +53,11 @@ def _llama(facts: ModelFacts, keys: Fields) -> ModelFacts:
 
 def _llama4(facts: ModelFacts, keys: Fields) -> ModelFacts:
     """Chunks in three of four layers, the others do not rotate (Meta 2025)."""
-    assert facts.moe is not None, facts
+    moe = _experts_of(facts, keys)
     unrotated = tuple(range(3, facts.num_layers, 4))
     return replace(
         facts,
-        qk_norm=facts.moe.num_experts != LLAMA4_MAVERICK_EXPERTS,
+        qk_norm=moe.num_experts != LLAMA4_MAVERICK_EXPERTS,
         qk_norm_plain=True,
         temperature=(
             float(keys.integer("attention.temperature_length", 8192, at_least=1)),
@@ -67,26 +68,25 @@ def _llama4(facts: ModelFacts, keys: Fields) -> ModelFacts:
             0 if layer in unrotated else LLAMA4_CHUNK for layer in range(facts.num_layers)
         ),
         windows_are_chunks=True,
-        moe=replace(facts.moe, scoring="score", scale=1.0, normalises=False, weighs_input=True),
+        moe=replace(moe, scoring="score", scale=1.0, normalises=False, weighs_input=True),
     )
 
 
 def _deepseek2(facts: ModelFacts, keys: Fields) -> ModelFacts:
     """Versions 2 and 3, which differ in their routers (DeepSeek-AI 2024)."""
-    assert facts.moe is not None, facts
-    if facts.moe.scoring == "sigmoid":
+    if _experts_of(facts, keys).scoring == "sigmoid":
         return replace(facts, architecture="DeepseekV3ForCausalLM")
     return facts
 
 
 def _gpt_oss(facts: ModelFacts, keys: Fields) -> ModelFacts:
     """Sinks, windows in every other layer, clamped SwiGLU (OpenAI 2025)."""
-    assert facts.moe is not None, facts
+    moe = _experts_of(facts, keys)
     return replace(
         facts,
         rope=replace(facts.rope, truncate=False),  # as it was trained
         sliding_windows=_windows(keys, facts.num_layers, 2),
-        moe=replace(facts.moe, activation="clamped_swiglu"),
+        moe=replace(moe, activation="clamped_swiglu"),
     )
 
 
@@ -180,9 +180,11 @@ def _smollm3(facts: ModelFacts, keys: Fields) -> ModelFacts:
 
 
 def _olmo(facts: ModelFacts, keys: Fields) -> ModelFacts:
-    if keys.number("attention.clamp_kqv", 0.0):
-        raise UnsupportedModelError(f"{keys.where}: attention.clamp_kqv is not supported")
-    return facts
+    """Groeneveld et al. 2024; a limit of 0 is none."""
+    limit = keys.number("attention.clamp_kqv", 0.0)
+    if limit < 0.0:
+        keys.refuse("attention.clamp_kqv", f"must not be negative, got {limit:g}")
+    return replace(facts, clip_qkv=limit or None)
 
 
 def _olmo2(facts: ModelFacts, keys: Fields) -> ModelFacts:
@@ -199,10 +201,9 @@ def _olmo2(facts: ModelFacts, keys: Fields) -> ModelFacts:
 
 
 def _command_r(facts: ModelFacts, keys: Fields) -> ModelFacts:
-    if facts.qk_norm:
-        raise UnsupportedModelError(f"{keys.where}: attn_q_norm of command-r is not supported")
     return replace(
         facts,
+        qk_norm_by_head=True,
         parallel_residual=True,
         shared_norm=True,
         logits_scale=keys.number("logit_scale"),
@@ -263,6 +264,13 @@ ADJUST: dict[str, Adjust] = {
     "starcoder": _with_activation("gelu_tanh"),
     "starcoder2": _with_activation("gelu_tanh"),
 }
+
+
+def _experts_of(facts: ModelFacts, keys: Fields) -> MoeFacts:
+    """Of an architecture that is nothing without them."""
+    if facts.moe is None:
+        keys.refuse("expert_count", "must be at least 1 for this architecture")
+    return facts.moe
 
 
 def _windows(keys: Fields, num_layers: int, assumed_period: int) -> tuple[int, ...]:

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from octavo.config.model_facts import HiddenAct, ModelFacts, RopeFacts
-from octavo.errors import UnsupportedModelError
+from octavo.contracts.own_models import load_plugins, registered_names
+from octavo.errors import UnknownArchitectureError, UnsupportedModelError
 from octavo.weights.facts_check import MAX_LAYERS, check_facts
 from octavo.weights.fields import Fields
-from octavo.weights.hf_families import FAMILIES, Family, base_architecture
+from octavo.weights.hf_families import FAMILIES, Family, base_architecture, family_of
 from octavo.weights.hf_rope import max_position, rope_facts
 
 ACTIVATIONS: dict[str, HiddenAct] = {
@@ -38,7 +39,7 @@ def facts_from_config(values: Mapping[str, object], where: str) -> ModelFacts:
     config = Fields(values, where)
     named = named_architecture(config)
     architecture = base_architecture(named) or named
-    family = FAMILIES[architecture]
+    family = family_of(architecture)
     text = text_section(config)
     present = _present(values, text)
     keys = Fields({**family.assumed, **present}, text.where, names=family.names)
@@ -72,7 +73,8 @@ def named_architecture(config: Fields) -> str:
             return name
     found = ", ".join(names) or f"model_type {config.text('model_type', 'unknown')}"
     message = f"{config.where}: the architecture {found} is not supported"
-    raise UnsupportedModelError(f"{message}. Supported: {', '.join(sorted(FAMILIES))}")
+    known = ", ".join(sorted({*FAMILIES, *registered_names()}))
+    raise UnknownArchitectureError(". ".join([message, f"Supported: {known}", *load_plugins()]))
 
 
 def _common(keys: Fields, architecture: str, family: Family) -> ModelFacts:
@@ -95,7 +97,7 @@ def _common(keys: Fields, architecture: str, family: Family) -> ModelFacts:
         vocab_size=keys.integer("vocab_size", at_least=1),
         hidden_size=hidden_size,
         intermediate_size=keys.integer("intermediate_size", inner_size, at_least=1),
-        num_layers=keys.integer("num_hidden_layers", at_least=1, at_most=MAX_LAYERS),
+        num_layers=_num_layers(keys),
         num_heads=num_heads,
         num_kv_heads=keys.integer("num_key_value_heads", num_heads, at_least=1),
         head_dim=head_dim,
@@ -110,6 +112,12 @@ def _common(keys: Fields, architecture: str, family: Family) -> ModelFacts:
         learned_positions=family.learned_positions,
         dtype=_dtype(keys),
     )
+
+
+def _num_layers(keys: Fields) -> int:
+    """Files that list the kinds of their layers may not say how many there are."""
+    num_listed = len(keys.items("layers_block_type")) or None
+    return keys.integer("num_hidden_layers", num_listed, at_least=1, at_most=MAX_LAYERS)
 
 
 def _activation(keys: Fields) -> HiddenAct:

@@ -1,7 +1,8 @@
 """The table of architectures that can be read from a config.json.
 
 Owns what each calls its keys and assumes for missing ones. A new architecture is an entry here, one
-in `models/registry.py`, and one in `hf_names.py` if its tensors have other names than Llama's.
+in `models/registry.py`, and one in `hf_names.py` if its tensors have other names than Llama's. The
+class of a model that a user registered says the same in its attributes `family` and `layout`.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from octavo.config.model_facts import ModelFacts
+from octavo.contracts.own_models import is_registered, registered_class
+from octavo.errors import ConfigError
 from octavo.weights import hf_encoders as encoders
 from octavo.weights import hf_moe as moe
 from octavo.weights import hf_special as own
+from octavo.weights import hf_states as states
 from octavo.weights.fields import Fields
 
 
@@ -91,6 +95,18 @@ _BERT = Family(
     names=_LAYER_NORM_EPS,
     learned_positions=True,
 )
+_QWEN3_NEXT: dict[str, object] = _ASSUMED | {
+    "num_key_value_heads": 2,
+    "head_dim": 256,
+    "max_position_embeddings": 32768,
+    "partial_rotary_factor": 0.25,
+}
+_QWEN3_5 = Family(_QWEN3_NEXT | {"num_key_value_heads": 4}, states.qwen3_5)
+_QWEN3_5_MOE = Family(
+    _QWEN3_NEXT | {"norm_topk_prob": True},
+    states.qwen3_next,
+    inner_times=1,  # of no layer: all have experts
+)
 _LLAMA4 = Family(
     _ASSUMED
     | {
@@ -107,6 +123,16 @@ FAMILIES = {
     "ArceeForCausalLM": Family(
         _ASSUMED | {"hidden_act": "relu2", "max_position_embeddings": 4096, "rms_norm_eps": 1e-5},
         own.arcee,
+    ),
+    "BambaForCausalLM": Family(
+        _ASSUMED
+        | {
+            "num_key_value_heads": 8,
+            "max_position_embeddings": 262144,
+            "rms_norm_eps": 1e-5,
+            "partial_rotary_factor": 0.5,
+        },
+        states.bamba,
     ),
     "BertModel": _BERT,
     "BloomForCausalLM": Family(
@@ -147,6 +173,16 @@ FAMILIES = {
         | {"head_dim": 128, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5},
         own.ernie4_5,
         theta=5e5,
+    ),
+    "FalconH1ForCausalLM": Family(
+        _ASSUMED
+        | {
+            "num_key_value_heads": 8,
+            "max_position_embeddings": 8192,
+            "rms_norm_eps": 1e-5,
+            "mamba_d_ssm": 1024,
+        },
+        states.falcon_h1,
     ),
     "FalconForCausalLM": Family(
         _TIED | {"max_position_embeddings": 2048, "layer_norm_epsilon": 1e-5, "activation": "gelu"},
@@ -225,14 +261,35 @@ FAMILIES = {
     ),
     "GraniteForCausalLM": Family(_ASSUMED | {"max_position_embeddings": 2048}, own.granite),
     "GraniteMoeForCausalLM": Family(_ASSUMED | {"max_position_embeddings": 2048}, moe.granite_moe),
+    "GraniteMoeHybridForCausalLM": Family(
+        _ASSUMED
+        | {"max_position_embeddings": 2048, "num_local_experts": 8, "num_experts_per_tok": 2},
+        states.granite_hybrid,
+    ),
     "HeliumForCausalLM": Family(
         _ASSUMED | {"head_dim": 128, "max_position_embeddings": 4096, "rms_norm_eps": 1e-8},
         own.helium,
         theta=1e5,
     ),
+    "JambaForCausalLM": Family(
+        _ASSUMED
+        | {
+            "num_key_value_heads": 8,
+            "max_position_embeddings": 262144,
+            "num_experts": 16,
+            "num_experts_per_tok": 2,
+        },
+        states.jamba,
+    ),
     "Llama4ForCausalLM": _LLAMA4,
     "Llama4ForConditionalGeneration": _LLAMA4,
     "LlamaForCausalLM": Family(_ASSUMED | {"max_position_embeddings": 2048}, own.llama),
+    "Mamba2ForCausalLM": Family(
+        _ASSUMED | {"max_position_embeddings": states.UNBOUNDED, "layer_norm_epsilon": 1e-5},
+        states.mamba2,
+        names={"num_attention_heads": "num_heads", "norm_eps": "layer_norm_epsilon"},
+        inner_times=2,
+    ),
     "MinistralForCausalLM": Family(
         _WINDOWED | {"num_key_value_heads": 8, "max_position_embeddings": 131072}, own.ministral
     ),
@@ -278,6 +335,18 @@ FAMILIES = {
         },
         own.nemotron,
         names={},
+    ),
+    "NemotronHForCausalLM": Family(
+        _ASSUMED
+        | {
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "mlp_hidden_act": "relu2",
+            "max_position_embeddings": 4096,
+            "layer_norm_epsilon": 1e-5,
+        },
+        states.nemotron_h,
+        names={"hidden_act": "mlp_hidden_act", "norm_eps": "layer_norm_epsilon"},
     ),
     "OPTForCausalLM": Family(
         _TIED
@@ -331,6 +400,11 @@ FAMILIES = {
     "Qwen2MoeForCausalLM": Family(_WINDOWED | {"num_key_value_heads": 16}, moe.qwen2_moe),
     "Qwen3ForCausalLM": Family(_WINDOWED | {"num_key_value_heads": 32, "head_dim": 128}, own.qwen3),
     "Qwen3MoeForCausalLM": Family(_WINDOWED | {"num_key_value_heads": 4}, moe.qwen3_moe),
+    "Qwen3NextForCausalLM": Family(_QWEN3_NEXT | {"norm_topk_prob": True}, states.qwen3_next),
+    "Qwen3_5ForCausalLM": _QWEN3_5,
+    "Qwen3_5ForConditionalGeneration": _QWEN3_5,
+    "Qwen3_5MoeForCausalLM": _QWEN3_5_MOE,
+    "Qwen3_5MoeForConditionalGeneration": _QWEN3_5_MOE,
     "SeedOssForCausalLM": Family(
         _ASSUMED
         | {
@@ -377,7 +451,7 @@ _SAME = {"Roberta": "XLMRoberta", "Gemma3Text": "Gemma3"}
 
 def base_architecture(name: str) -> str | None:
     """The architecture of the table that `name` is, with whatever head; None if there is none."""
-    if name in FAMILIES:
+    if name in FAMILIES or is_registered(name):
         return name
     for head in _HEADS:
         if not name.endswith(head):
@@ -388,3 +462,22 @@ def base_architecture(name: str) -> str | None:
             if base in FAMILIES:
                 return base
     return None
+
+
+# Of a registered model whose class does not say: keys and assumptions of Llama.
+_PLAIN = Family(_ASSUMED | {"max_position_embeddings": 2048}, own.llama)
+
+
+def family_of(architecture: str) -> Family:
+    """How the config.json of an architecture is read, that `base_architecture` knows.
+
+    Raises ConfigError for a registered class whose `family` is none.
+    """
+    registered = registered_class(architecture)
+    family = getattr(registered, "family", FAMILIES.get(architecture, _PLAIN))
+    if not isinstance(family, Family):
+        raise ConfigError(
+            f"the model {architecture}: family must be a Family of octavo.weights.hf_families, got "
+            f"{family!r}"
+        )
+    return family

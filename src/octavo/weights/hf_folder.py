@@ -15,6 +15,7 @@ from octavo.errors import CorruptFileError, ModelFileError
 from octavo.text.tokenizer import Tokenizer
 from octavo.text.tokenizer_folder import tokenizer_from_folder
 from octavo.weights.arrangement import arranged
+from octavo.weights.blame import about
 from octavo.weights.checkpoint import TensorView
 from octavo.weights.facts_check import known_token_ids
 from octavo.weights.fields import Fields
@@ -30,7 +31,7 @@ from octavo.weights.hf_pooling import dense_files, with_pooling
 from octavo.weights.json_file import read_fields
 from octavo.weights.quant.method import find_quantisation
 from octavo.weights.safetensors_file import read_safetensors, read_stored
-from octavo.weights.stored_tensor import StoredTensor, float_view
+from octavo.weights.stored_tensor import FLOATS, StoredTensor, float_view
 from octavo.weights.word_classifier import score_matrix
 
 CONFIG = "config.json"
@@ -49,6 +50,8 @@ _OTHER_PARTS = (
     "multi_modal_projector.",
     "model.vision_tower.",
     "model.multi_modal_projector.",
+    "model.visual.",
+    "mtp.",  # layers that predict several tokens
 )
 
 
@@ -63,9 +66,15 @@ class HfCheckpoint:
     folder: Path
     quantisation: str | None = None
 
+    @property
+    def where(self) -> str:
+        """See `Checkpoint`."""
+        return str(self.folder)
+
     def load_tokenizer(self) -> Tokenizer:
         """Build the tokenizer from the folder's files."""
-        return tokenizer_from_folder(self.folder)
+        with about(self.where):
+            return tokenizer_from_folder(self.folder)
 
 
 def open_folder(
@@ -77,10 +86,15 @@ def open_folder(
 
     Raises CorruptFileError, UnsupportedModelError, or ModelFileError when a file is missing.
     """
+    with about(str(folder)):
+        return _open(folder, name, overrides or {})
+
+
+def _open(folder: Path, name: str | None, overrides: Mapping[str, object]) -> HfCheckpoint:
     config = read_fields(folder / CONFIG)
-    config.values = {**config.values, **(overrides or {})}
+    config.values = {**config.values, **overrides}
     facts = _facts(folder, config)
-    layout = layout_of(facts.architecture)
+    layout = layout_of(facts.architecture, has_experts=facts.moe is not None)
     stored = _stored_tensors(folder)
     quantisation = find_quantisation(folder, config)
     if quantisation is None:
@@ -120,14 +134,25 @@ def weight_files(folder: Path) -> list[Path]:
     raise ModelFileError(f"{folder} has neither {SINGLE} nor {INDEX}.{hint}")
 
 
+def float_tensors(folder: Path) -> dict[str, TensorView]:
+    """The tensors of floats by the names that the files have; others are left out."""
+    stored = _stored_tensors(folder)
+    return {name: float_view(tensor) for name, tensor in stored.items() if tensor.dtype in FLOATS}
+
+
 def _facts(folder: Path, config: Fields) -> ModelFacts:
     facts = facts_from_config(config.values, config.where)
+    facts = with_pooling(facts, folder, config, named_architecture(config))
+    return with_generation(facts, folder, config)
+
+
+def with_generation(facts: ModelFacts, folder: Path, config: Fields) -> ModelFacts:
+    """The facts with what a generation needs: end ids, begin id, defaults of parameters."""
     sections = [config, text_section(config)]
     eos = known_token_ids(
         eos_token_ids(folder, sections), facts.vocab_size, str(folder), "the EOS id"
     )
     bos = known_token_ids(bos_token_ids(sections), facts.vocab_size, str(folder), "the BOS id")
-    facts = with_pooling(facts, folder, config, named_architecture(config))
     return replace(
         facts,
         eos_token_ids=eos,

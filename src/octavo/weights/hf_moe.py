@@ -19,14 +19,14 @@ _COUNTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 def mixtral(facts: ModelFacts, keys: Fields) -> ModelFacts:
     """Jiang et al. 2024: experts in every layer, weights of those chosen add up to one."""
-    return replace(own.mistral(facts, keys), moe=_moe(facts, keys, normalises=True))
+    return replace(own.mistral(facts, keys), moe=mixture(facts, keys, normalises=True))
 
 
 def qwen2_moe(facts: ModelFacts, keys: Fields) -> ModelFacts:
     """Yang et al. 2024: an expert that all tokens share, which a gate of its own weighs."""
     has_bias = keys.flag("qkv_bias", True)
     moe = replace(
-        _qwen_moe(facts, keys),
+        qwen_moe(facts, keys),
         shared_size=keys.integer("shared_expert_intermediate_size", 5632, at_least=1),
         has_shared_gate=True,
     )
@@ -41,35 +41,34 @@ def qwen3_moe(facts: ModelFacts, keys: Fields) -> ModelFacts:
     windows: tuple[int, ...] = ()
     if keys.flag("use_sliding_window", False):
         windows = own.mistral(facts, keys).sliding_windows
-    return replace(facts, qk_norm=True, sliding_windows=windows, moe=_qwen_moe(facts, keys))
+    return replace(facts, qk_norm=True, sliding_windows=windows, moe=qwen_moe(facts, keys))
 
 
-def _qwen_moe(facts: ModelFacts, keys: Fields) -> MoeFacts:
+def qwen_moe(facts: ModelFacts, keys: Fields) -> MoeFacts:
     """Layers without experts are named, or come in between."""
     dense = keys.items("mlp_only_layers")
     period = keys.integer("decoder_sparse_step", 1, at_least=1)
     layers = [i for i in range(facts.num_layers) if i not in dense and (i + 1) % period == 0]
-    moe = _moe(facts, keys, normalises=keys.flag("norm_topk_prob", False), layers=layers)
+    moe = mixture(facts, keys, normalises=keys.flag("norm_topk_prob", False), layers=layers)
     return replace(moe, intermediate_size=keys.integer("moe_intermediate_size", at_least=1))
 
 
 def olmoe(facts: ModelFacts, keys: Fields) -> ModelFacts:
     """Muennighoff et al. 2024: norms of all queries together, and of all keys."""
-    if keys.optional_number("clip_qkv") is not None:
-        raise UnsupportedModelError(f"{keys.where}: clip_qkv is not supported")
-    moe = _moe(facts, keys, normalises=keys.flag("norm_topk_prob", False))
-    return replace(own.olmo2(facts, keys), moe=moe)
+    moe = mixture(facts, keys, normalises=keys.flag("norm_topk_prob", False))
+    clip = keys.optional_number("clip_qkv", above=0.0)
+    return replace(own.olmo2(facts, keys), moe=moe, clip_qkv=clip)
 
 
 def granite_moe(facts: ModelFacts, keys: Fields) -> ModelFacts:
     """IBM 2024: Granite with experts, whose weights are the softmax over those chosen."""
-    moe = replace(_moe(facts, keys, normalises=False), scoring="softmax_chosen")
+    moe = replace(mixture(facts, keys, normalises=False), scoring="softmax_chosen")
     return replace(own.granite(facts, keys), mlp_bias=False, moe=moe)
 
 
 def phimoe(facts: ModelFacts, keys: Fields) -> ModelFacts:
     """Abdin et al. 2024: layer norms, biases in attention and on logits, a sparse mixer."""
-    moe = _moe(facts, keys, normalises=False)
+    moe = mixture(facts, keys, normalises=False)
     if moe.num_chosen != 2:
         keys.refuse("num_experts_per_tok", f"must be 2, got {moe.num_chosen}")
     jitter = keys.number("router_jitter_noise", 0.01)
@@ -105,7 +104,7 @@ def gpt_oss(facts: ModelFacts, keys: Fields) -> ModelFacts:
     if limit != 7.0:
         raise UnsupportedModelError(f"{keys.where}: swiglu_limit {limit:g} is not supported; 7 is")
     moe = replace(
-        _moe(facts, keys, normalises=False),
+        mixture(facts, keys, normalises=False),
         scoring="softmax_chosen",
         router_bias=True,
         expert_bias=True,
@@ -125,7 +124,7 @@ def llama4(facts: ModelFacts, keys: Fields) -> ModelFacts:
     listed = keys.items("moe_layers") or list(range(period - 1, facts.num_layers, period))
     layers = [layer for layer in range(facts.num_layers) if layer in listed]
     moe = replace(
-        _moe(facts, keys, normalises=False, layers=layers),
+        mixture(facts, keys, normalises=False, layers=layers),
         scoring="score",
         weighs_input=True,
         shared_size=facts.intermediate_size,
@@ -200,7 +199,7 @@ def deepseek_v3(facts: ModelFacts, keys: Fields) -> ModelFacts:
 def deepseek_moe(facts: ModelFacts, keys: Fields) -> MoeFacts:
     """DeepSeek-AI 2024: sigmoids with a correction, groups, shared experts behind dense layers."""
     first = keys.integer("first_k_dense_replace", 0)
-    moe = _moe(
+    moe = mixture(
         facts,
         keys,
         normalises=keys.flag("norm_topk_prob", True),
@@ -220,7 +219,7 @@ def deepseek_moe(facts: ModelFacts, keys: Fields) -> MoeFacts:
     )
 
 
-def _moe(
+def mixture(
     facts: ModelFacts, keys: Fields, *, normalises: bool, layers: list[int] | None = None
 ) -> MoeFacts:
     """What all of them say; without `layers` all layers have experts."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from octavo.errors import CorruptFileError
+from octavo.contracts.own_models import registered_class
+from octavo.errors import ConfigError, CorruptFileError
 from octavo.weights.arrangement import Arrangement
 from octavo.weights.checkpoint import TensorView
 from octavo.weights.expert_stacks import StackLayout
@@ -26,6 +28,8 @@ class HfLayout:
     model_parts: Mapping[str, str] = field(default_factory=dict)
     # Behind the layer's number; a star stands for the number of an expert.
     layer_parts: Mapping[str, str] = field(default_factory=dict)
+    # Instead of those, in a model without experts.
+    dense_parts: Mapping[str, str] = field(default_factory=dict)
     # The same of tensors that end neither in `.weight` nor in `.bias`; ours do.
     bare_parts: Mapping[str, str] = field(default_factory=dict)
     arrangement: Arrangement = field(default_factory=Arrangement)
@@ -108,8 +112,53 @@ _DEEPSEEK = HfLayout(
     },
     bare_parts={"mlp.gate.e_score_correction_bias": "mlp.gate.correction.bias"},
 )
+_MLP_PARTS = ("gate_proj", "up_proj", "down_proj")
+
+
+def _mixer_layout(mixer: str, **options: Any) -> HfLayout:
+    """A layout whose layers carry a state in a part of this name."""
+    parts = {
+        "in_proj": "in_proj",
+        "conv1d": "conv",
+        "norm": "norm",
+        "out_proj": "out_proj",
+        "x_proj": "x_proj",
+        "dt_proj": "step_proj",
+        "dt_layernorm": "step_norm",
+        "b_layernorm": "input_norm",
+        "c_layernorm": "output_norm",
+        "in_proj_qkvz": "qkvz_proj",
+        "in_proj_ba": "ba_proj",
+        "in_proj_qkv": "qkv_proj",
+        "in_proj_z": "z_proj",
+        "in_proj_b": "b_proj",
+        "in_proj_a": "a_proj",
+    }
+    bare = {"A_log": "log_decay.weight", "D": "skip.weight", "dt_bias": "step.bias"}
+    layer_parts = {f"{mixer}.{part}": f"mixer.{ours}" for part, ours in parts.items()}
+    return HfLayout(
+        layer_parts=layer_parts | options.pop("layer_parts", {}),
+        bare_parts={f"{mixer}.{part}": f"mixer.{ours}" for part, ours in bare.items()}
+        | options.pop("bare_parts", {}),
+        **options,
+    )
+
+
+_BACKBONE = {"backbone.embeddings": "model.embed_tokens", "backbone.norm_f": "model.norm"}
+_JAMBA = _mixer_layout(
+    "mamba",
+    model_parts={"model.final_layernorm": "model.norm"},
+    layer_parts={
+        "pre_ff_layernorm": "post_attention_layernorm",
+        "feed_forward.router": "mlp.gate",
+        **{f"feed_forward.{part}": f"mlp.{part}" for part in _MLP_PARTS},
+        **{f"feed_forward.experts.*.{part}": f"mlp.experts.*.{part}" for part in _MLP_PARTS},
+    },
+)
+_QWEN3_NEXT = _mixer_layout("linear_attn")
 _PAIRS = HfLayout(arrangement=Arrangement(rotary_pairs=True))
 _LAYOUTS = {
+    "BambaForCausalLM": _JAMBA,
     "BertModel": _BERT,
     "BloomForCausalLM": HfLayout(
         prefixes=("transformer.",),
@@ -133,6 +182,7 @@ _LAYOUTS = {
     "Ernie4_5ForCausalLM": _PAIRS,
     "DeepseekV2ForCausalLM": _DEEPSEEK,
     "DeepseekV3ForCausalLM": _DEEPSEEK,
+    "FalconH1ForCausalLM": _JAMBA,
     "FalconForCausalLM": HfLayout(
         prefixes=("transformer.",),
         layers="h",
@@ -195,9 +245,30 @@ _LAYOUTS = {
             "block_sparse_moe.output_linear": "mlp.experts.down_proj",
         }
     ),
+    "GraniteMoeHybridForCausalLM": _mixer_layout(
+        "mamba",
+        layer_parts={
+            "block_sparse_moe.router.layer": "mlp.gate",
+            "block_sparse_moe.input_linear": "mlp.experts.gate_up_proj",
+            "block_sparse_moe.output_linear": "mlp.experts.down_proj",
+            "shared_mlp.input_linear": "mlp.shared_expert.gate_up_proj",
+            "shared_mlp.output_linear": "mlp.shared_expert.down_proj",
+        },
+        dense_parts={
+            "shared_mlp.input_linear": "mlp.gate_up_proj",
+            "shared_mlp.output_linear": "mlp.down_proj",
+        },
+    ),
     "HeliumForCausalLM": _PAIRS,
+    "JambaForCausalLM": _JAMBA,
     "Llama4ForCausalLM": _LLAMA4,
     "Llama4ForConditionalGeneration": _LLAMA4,
+    "Mamba2ForCausalLM": _mixer_layout(
+        "mixer",
+        layers="backbone.layers",
+        model_parts=_BACKBONE,
+        layer_parts={"norm": "input_layernorm"},
+    ),
     "MixtralForCausalLM": _MIXTRAL,
     "ModernBertModel": HfLayout(
         prefixes=("model.",),
@@ -229,6 +300,26 @@ _LAYOUTS = {
             "ffn.down_proj": "mlp.down_proj",
         },
     ),
+    "NemotronHForCausalLM": _mixer_layout(
+        "mixer",
+        layers="backbone.layers",
+        model_parts=_BACKBONE,
+        layer_parts={
+            "norm": "input_layernorm",
+            **{f"mixer.{part}_proj": f"self_attn.{part}_proj" for part in "qkvo"},
+            **{
+                f"mixer.{stored}{part}": f"mlp.{ours}{part}"
+                for stored, ours in (
+                    ("", ""),
+                    ("experts.*.", "experts.*."),
+                    ("shared_experts.", "shared_expert."),
+                )
+                for part in ("up_proj", "down_proj")
+            },
+            "mixer.gate": "mlp.gate",
+        },
+        bare_parts={"mixer.gate.e_score_correction_bias": "mlp.gate.correction.bias"},
+    ),
     "OPTForCausalLM": HfLayout(
         prefixes=("model.decoder.", "decoder."),
         layers="layers",
@@ -258,6 +349,11 @@ _LAYOUTS = {
         },
     ),
     "PhimoeForCausalLM": _MIXTRAL,
+    "Qwen3NextForCausalLM": _QWEN3_NEXT,
+    "Qwen3_5ForCausalLM": _QWEN3_NEXT,
+    "Qwen3_5ForConditionalGeneration": _QWEN3_NEXT,
+    "Qwen3_5MoeForCausalLM": _QWEN3_NEXT,
+    "Qwen3_5MoeForConditionalGeneration": _QWEN3_NEXT,
     "Starcoder2ForCausalLM": HfLayout(
         layer_parts={"mlp.c_fc": "mlp.up_proj", "mlp.c_proj": "mlp.down_proj"}
     ),
@@ -265,9 +361,21 @@ _LAYOUTS = {
 }
 
 
-def layout_of(architecture: str) -> HfLayout:
-    """The layout of an architecture: Llama's unless the table has another."""
-    return _LAYOUTS.get(architecture, HfLayout())
+def layout_of(architecture: str, *, has_experts: bool = True) -> HfLayout:
+    """The layout of an architecture: Llama's unless the table, or a registered class, has another.
+
+    Raises ConfigError for a registered class whose `layout` is none.
+    """
+    registered = registered_class(architecture)
+    layout = getattr(registered, "layout", _LAYOUTS.get(architecture, HfLayout()))
+    if not isinstance(layout, HfLayout):
+        raise ConfigError(
+            f"the model {architecture}: layout must be an HfLayout of octavo.weights.hf_names, got "
+            f"{layout!r}"
+        )
+    if has_experts or not layout.dense_parts:
+        return layout
+    return replace(layout, layer_parts={**layout.layer_parts, **layout.dense_parts})
 
 
 def renamed(tensors: Mapping[str, TensorView], layout: HfLayout) -> dict[str, TensorView]:

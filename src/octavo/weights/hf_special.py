@@ -151,9 +151,8 @@ def granite(facts: ModelFacts, keys: Fields) -> ModelFacts:
 
 def olmo(facts: ModelFacts, keys: Fields) -> ModelFacts:
     """Groeneveld et al. 2024: layer norms without weights."""
-    if keys.optional_number("clip_qkv") is not None:
-        raise UnsupportedModelError(f"{keys.where}: clip_qkv is not supported")
-    return replace(facts, norm="layer_without_weight")
+    clip = keys.optional_number("clip_qkv", above=0.0)
+    return replace(facts, norm="layer_without_weight", clip_qkv=clip)
 
 
 def olmo2(facts: ModelFacts, keys: Fields) -> ModelFacts:
@@ -182,9 +181,10 @@ def helium(facts: ModelFacts, keys: Fields) -> ModelFacts:
 
 def cohere(facts: ModelFacts, keys: Fields) -> ModelFacts:
     """Command R: attention and MLP side by side behind one layer norm without a bias."""
-    _refuse(keys, "use_qk_norm")
     return replace(
         facts,
+        qk_norm=keys.flag("use_qk_norm", False),
+        qk_norm_by_head=True,
         norm="layer",
         parallel_residual=True,
         shared_norm=True,
@@ -319,8 +319,6 @@ def mpt(facts: ModelFacts, keys: Fields) -> ModelFacts:
         raise UnsupportedModelError(f"{keys.where}: no_bias false is not supported")
     attention = keys.section("attn_config") or Fields({}, keys.where)
     _refuse(attention, "qk_ln")
-    if attention.optional_number("clip_qkv") is not None:
-        raise UnsupportedModelError(f"{attention.where}: clip_qkv is not supported")
     if not attention.flag("alibi", True):
         raise UnsupportedModelError(f"{attention.where}: alibi false is not supported")
     scale = attention.optional_number("softmax_scale", above=0.0)
@@ -329,6 +327,7 @@ def mpt(facts: ModelFacts, keys: Fields) -> ModelFacts:
         norm="layer",
         gated_mlp=False,
         alibi=True,
+        clip_qkv=attention.optional_number("clip_qkv", above=0.0),
         attention_scale=facts.attention_scale if scale is None else scale,
     )
 

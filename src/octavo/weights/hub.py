@@ -28,23 +28,32 @@ from octavo.weights.json_file import read_fields
 from octavo.weights.progress import OnProgress, PullProgress
 
 SMALL_FILES = (".json", ".jinja")
+CODE_FILES = (".py",)  # of models that Octavo lacks; fetching runs nothing
 
 
 def download_model(
-    model: HubModel, revision: str | None = None, on_progress: OnProgress | None = None
+    model: HubModel,
+    revision: str | None = None,
+    on_progress: OnProgress | None = None,
+    *,
+    any_architecture: bool = False,
 ) -> Path:
     """Fetch what is missing; the folder or GGUF file in the hub's cache.
 
-    Raises DownloadError that says what to try, UnsupportedModelError before any weight is fetched.
+    Raises DownloadError that says what to try, and unless any architecture will do
+    UnsupportedModelError before any weight is fetched.
     """
     if is_offline():
         cached = cached_model(model, revision)
         if cached is not None:
             return cached
         raise DownloadError(f"{model} is not in {hub_cache_folder()}, and HF_HUB_OFFLINE is set")
-    return _with_library(
-        model, revision, lambda library: _Repository(library, model, revision, on_progress).fetch()
-    )
+
+    def fetch(library: Any) -> Path:
+        repository = _Repository(library, model, revision, on_progress)
+        return repository.fetch(any_architecture=any_architecture)
+
+    return _with_library(model, revision, fetch)
 
 
 def download_config(model: HubModel, revision: str | None = None) -> Path:
@@ -95,8 +104,10 @@ class _Repository:
         self._sizes = {file.rfilename: file.size or 0 for file in info.siblings or []}
         self._done = self._total = 0
 
-    def fetch(self) -> Path:
-        return self._fetch_gguf() if self._model.wants_gguf else self._fetch_folder()
+    def fetch(self, *, any_architecture: bool) -> Path:
+        if self._model.wants_gguf:
+            return self._fetch_gguf()
+        return self._fetch_folder(any_architecture=any_architecture)
 
     def _fetch_gguf(self) -> Path:
         first = choose_gguf(self._model, self._sizes)
@@ -106,14 +117,16 @@ class _Repository:
         self._note_revision(first)
         return path
 
-    def _fetch_folder(self) -> Path:
+    def _fetch_folder(self, *, any_architecture: bool) -> Path:
         if CONFIG not in self._sizes:
             ggufs = sorted(name for name in self._sizes if name.endswith(".gguf"))
             hint = f" Choose one of its GGUF files: {self._model}/{ggufs[0]}" if ggufs else ""
             raise ModelFileError(f"{self._model} has no {CONFIG}.{hint}")
-        small = [n for n in self._sizes if n.endswith(SMALL_FILES) and "/" not in n]
+        endings = SMALL_FILES + (CODE_FILES if any_architecture else ())
+        small = [n for n in self._sizes if n.endswith(endings) and "/" not in n]
         folder = self._fetch_all(small)[0].parent
-        facts_from_config(read_fields(folder / CONFIG).values, f"{self._model}, {CONFIG}")
+        if not any_architecture:
+            facts_from_config(read_fields(folder / CONFIG).values, f"{self._model}, {CONFIG}")
         has_index = INDEX in self._sizes
         weights = [path.name for path in weight_files(folder)] if has_index else [SINGLE]
         self._require(weights)

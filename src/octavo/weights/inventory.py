@@ -13,6 +13,7 @@ from octavo.errors import CorruptFileError, UnsupportedModelError
 from octavo.weights.checkpoint import DERIVED_ENDINGS, TensorView
 
 MAX_LISTED = 8
+MAX_MISSING = 1000  # so many tell enough: a false count could ask for millions
 # Stored by some files beside the embedding that it equals; a model that ties the two never asks.
 TIED_HEADS = ("lm_head.weight",)
 
@@ -28,11 +29,13 @@ class Inventory:
     def find(self, name: str, shape: tuple[int, ...]) -> TensorView | None:
         """The tensor `name`, marked as used; None where the file lacks it, which `verify` tells.
 
-        Raises CorruptFileError for another shape.
+        Raises CorruptFileError for another shape, and when far too much is missing.
         """
         view = self._tensors.get(name)
         if view is None:
             self._missing[name] = shape
+            if len(self._missing) > MAX_MISSING:
+                self.verify()
             return None
         if tuple(view.shape) != shape:
             raise CorruptFileError(
@@ -77,7 +80,7 @@ class Inventory:
         if self._missing:
             needed = [f"{name} {list(shape)}" for name, shape in self._missing.items()]
             faults.append(f"the model file has no tensor {_listed(needed)}")
-        surplus = self.surplus
+        surplus = [] if len(self._missing) > MAX_MISSING else self.surplus
         if surplus:
             faults.append(f"the architecture has no place for the tensor {_listed(surplus)}")
         if faults:

@@ -5,25 +5,14 @@ Owns reading and the size limit. Does not know any key.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from octavo.errors import CorruptFileError, ModelFileError
+from octavo.foundation.json_object import parse_object
 from octavo.weights.fields import Fields
 
 # Configurations are kilobytes; a tokenizer_config.json with all added tokens is a few megabytes.
 MAX_BYTES = 64 * 2**20
-
-
-def parse_object(text: bytes, where: str) -> dict[str, object]:
-    """The object in `text`. Raises CorruptFileError when it is none."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise CorruptFileError(f"{where} is not valid JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise CorruptFileError(f"{where} must hold a JSON object, not a {type(value).__name__}")
-    return value
 
 
 def read_fields(path: Path) -> Fields:

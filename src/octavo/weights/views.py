@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from octavo import _native
 from octavo.errors import CorruptFileError, UnsupportedModelError
 from octavo.weights.checkpoint import RowSource, TensorView, WeightType
 
@@ -24,6 +25,23 @@ def transposed(view: TensorView) -> TensorView:
         )
     rows = view.shape[1]
     return replace(view, shape=(rows, view.shape[0]), row_order=range(rows), transposed=True)
+
+
+def is_float(view: TensorView) -> bool:
+    """Whether elements stand alone."""
+    return view.type in _FLOATS
+
+
+def turned_floats(view: TensorView) -> TensorView:
+    """A quantised matrix turned, as float32 numbers.
+
+    Raises UnsupportedModelError where its columns stand in another order.
+    """
+    check_columns(view)
+    rows, cols = view.shape
+    return TensorView(
+        view.name, WeightType.F32, (cols, rows), memoryview(b""), source=_TurnedFloats(view)
+    )
 
 
 def check_rows(view: TensorView, needed: int) -> None:
@@ -64,6 +82,25 @@ def check_columns(view: TensorView) -> None:
             f"tensor {view.name} has its columns in another order (desc_act of GPTQ), which is "
             "not supported for experts and latent attention; use a checkpoint without desc_act"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _TurnedFloats:
+    """Columns of a quantised matrix as rows of floats. Satisfies `RowSource`."""
+
+    view: TensorView
+
+    @property
+    def data(self) -> Sequence[memoryview]:
+        """See `RowSource`."""
+        return self.view.parts
+
+    def rows(self, first: int, end: int) -> bytes:
+        """See `RowSource`."""
+        cols = self.view.shape[1]
+        numbers = _native.float_rows(self.view.type, self.view.rows_in_order(), cols)
+        elements = memoryview(numbers).cast("f")
+        return b"".join(elements[column::cols].tobytes() for column in range(first, end))
 
 
 @dataclass(frozen=True, slots=True)

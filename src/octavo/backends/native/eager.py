@@ -17,6 +17,7 @@ from octavo.backends.native.passes import quantise_inputs
 from octavo.backends.native.placement import StepSize, place
 from octavo.backends.native.program import build_program
 from octavo.backends.native.recorder import Recorder
+from octavo.backends.native.without_states import WithoutStates
 from octavo.ops.batch import StepBatch
 from octavo.ops.ops import Activation, AttentionSpec, GateActivation, HeadPart, RouterSpec
 from octavo.ops.rope import RopeTable
@@ -51,7 +52,7 @@ class EagerMachine:
     int8_matrices: Mapping[int, bool] = field(default_factory=dict)  # see passes.quantise_inputs
 
 
-class EagerOps:
+class EagerOps(WithoutStates[Floats]):
     """`Ops[Floats]` over one batch."""
 
     def __init__(self, batch: StepBatch, machine: EagerMachine) -> None:

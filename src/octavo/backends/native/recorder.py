@@ -39,6 +39,7 @@ from octavo.backends.native.operations import (
     Value,
     whole,
 )
+from octavo.backends.native.without_states import WithoutStates
 from octavo.models.base import CausalLM
 from octavo.ops.ops import Activation, AttentionSpec, GateActivation, HeadPart, RouterSpec
 from octavo.ops.rope import RopeTable
@@ -51,6 +52,7 @@ _ACTIVATIONS: dict[GateActivation, NativeActivation] = {
     "relu": NativeActivation.RELU,
     "relu2": NativeActivation.SQUARED_RELU,
     "tanh": NativeActivation.TANH,
+    "hardtanh": NativeActivation.HARDTANH,
     "sigmoid": NativeActivation.SIGMOID,
     "clamped_swiglu": NativeActivation.CLAMPED_SWIGLU,
 }
@@ -63,7 +65,7 @@ def record(model: CausalLM) -> Recording:
     return recorder.finish(result)
 
 
-class Recorder:
+class Recorder(WithoutStates[Buffer]):
     """`Ops[Buffer]`."""
 
     def __init__(self) -> None:
@@ -191,6 +193,7 @@ class Recorder:
         self, x: Buffer, routing: Buffer, experts: Experts, activation: GateActivation
     ) -> Buffer:
         """See `ops.ops.Ops`."""
+        assert experts.is_gated, "plain experts come with states, which are refused before"
         kind = Mix(
             tuple(map(_id, experts.gate_up)),
             tuple(map(_id, experts.down)),

@@ -83,7 +83,7 @@ class NativeWeights:
         key = ("vector", name, ending, size, offset)
         if key not in self._ids:
             view = self._inventory.find(f"{name}.{ending}", (size,))
-            values = array("f", bytes(4 * size)) if view is None else _finite_values(view)
+            values = array("f") if view is None else _finite_values(view)
             if offset:
                 values = array("f", [value + offset for value in values])
             self._ids[key] = self.native.add_vector(values)

@@ -12,14 +12,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from octavo.backends.torch import recurrence
 from octavo.backends.torch.kv_cache import TorchKvCache
 from octavo.backends.torch.kv_codec import rotate
 from octavo.backends.torch.router import route
+from octavo.backends.torch.states import TorchStates
 from octavo.backends.torch.weights import LinearHandle, Stack
 from octavo.ops.batch import BatchRow, StepBatch
-from octavo.ops.ops import Activation, AttentionSpec, GateActivation, HeadPart, RouterSpec
+from octavo.ops.ops import (
+    Activation,
+    AttentionSpec,
+    GateActivation,
+    HeadPart,
+    RouterSpec,
+    StateSpec,
+)
 from octavo.ops.rope import RopeTable
-from octavo.ops.weights import Embedding, Experts, Linear, Vector
+from octavo.ops.weights import Embedding, Experts, Linear, StateSpaceWeights, Vector
 
 
 def round_to_int8(x: Tensor) -> Tensor:
@@ -59,20 +68,20 @@ class TorchOps:
         self._tensors = tensors
         self._cache = cache
         self._group_rows = group_rows or (batch.rows,)
-        self._token_ids = torch.tensor(batch.token_ids, device=device)
-        self._positions = torch.tensor(batch.positions, device=device)
+        self.token_ids = torch.tensor(batch.token_ids, device=device)
+        self.positions = torch.tensor(batch.positions, device=device)
         segments = batch.segments or (0,) * len(batch.token_ids)
         self._segments = torch.tensor(segments, dtype=torch.long, device=device)
-        self._wanted = torch.tensor(batch.wanted, dtype=torch.long, device=device)
+        self.wanted = torch.tensor(batch.wanted, dtype=torch.long, device=device)
         self._wanted_first = batch.wanted_first or batch.wanted
 
     def embed(self, table: Embedding, *, scale: float = 1.0) -> Tensor:
         """See `ops.ops.Ops`."""
-        return self._tensor(table.handle)[self._token_ids] * scale
+        return self._tensor(table.handle)[self.token_ids] * scale
 
     def embed_positions(self, table: Embedding) -> Tensor:
         """See `ops.ops.Ops`."""
-        return self._tensor(table.handle)[self._positions]
+        return self._tensor(table.handle)[self.positions]
 
     def embed_segments(self, table: Embedding) -> Tensor:
         """See `ops.ops.Ops`."""
@@ -145,15 +154,22 @@ class TorchOps:
         heads = x.reshape(len(x), -1, weight.size)
         return self.rms_norm(heads, weight, eps).flatten(1)
 
+    def group_norm(self, x: Tensor, weight: Vector, num_groups: int, eps: float) -> Tensor:
+        """See `ops.ops.Ops`."""
+        parts = x.reshape(len(x), num_groups, -1)
+        mean_square = parts.square().mean(dim=-1, keepdim=True)
+        normalised = (parts * torch.rsqrt(mean_square + eps)).flatten(1)
+        return normalised * self._tensor(weight.handle)
+
     def position_factors(self, period: float, weight: float) -> Tensor:
         """See `ops.ops.Ops`."""
-        periods = torch.floor((self._positions.float() + 1.0) / period)
+        periods = torch.floor((self.positions.float() + 1.0) / period)
         return (torch.log1p(periods) * weight + 1.0)[:, None]
 
     def rotary(self, x: Tensor, table: RopeTable, head_dim: int) -> Tensor:
         """See `ops.ops.Ops`."""
         inv_freq = torch.tensor(table.inv_freq, dtype=torch.float32, device=x.device)
-        angles = self._positions.float()[:, None] * inv_freq
+        angles = self.positions.float()[:, None] * inv_freq
         cos = (angles.cos() * table.attention_factor)[:, None]  # [rows, 1, rotary_dim / 2]
         sin = (angles.sin() * table.attention_factor)[:, None]
 
@@ -216,6 +232,64 @@ class TorchOps:
         weights = scores.softmax(dim=-1)[..., : keys.shape[0]]
         return torch.einsum("hgqk,khd->qhgd", weights, values).flatten(1, 2)
 
+    def short_conv(self, x: Tensor, kernel: Linear, layer: int) -> Tensor:
+        """See `ops.ops.Ops`."""
+        assert isinstance(kernel.handle, LinearHandle)
+        matrix = self._tensor(kernel.handle.matrix)
+        result = recurrence.short_conv(x, matrix, layer, *self._states())
+        bias = kernel.handle.bias
+        return result if bias is None else result + self._tensor(bias)
+
+    def state_space(
+        self,
+        x: Tensor,
+        steps: Tensor,
+        inputs: Tensor,
+        outputs: Tensor,
+        weights: StateSpaceWeights,
+        spec: StateSpec,
+    ) -> Tensor:
+        """See `ops.ops.Ops`."""
+        columns = x.reshape(len(x), spec.num_heads, spec.head_dim)
+        going_in, coming_out = (
+            one.reshape(len(x), spec.num_groups, spec.state_size) for one in (inputs, outputs)
+        )
+        times = self._time_steps(steps, weights).clamp(*spec.step_limits)
+        decay = self._tensor(weights.log_decay.handle)
+        given = columns, times, going_in, coming_out
+        result = recurrence.state_space(given, decay, spec, *self._states())
+        if weights.skip is not None:
+            result = result + columns * self._tensor(weights.skip.handle)[:, None]
+        return result.flatten(1)
+
+    def delta_rule(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        gates: tuple[Tensor, Tensor],
+        weights: StateSpaceWeights,
+        spec: StateSpec,
+    ) -> Tensor:
+        """See `ops.ops.Ops`."""
+        rates, steps = gates
+        queries, keys = (one.reshape(len(v), spec.num_groups, spec.state_size) for one in (q, k))
+        values = v.reshape(len(v), spec.num_heads, spec.head_dim)
+        decay = self._tensor(weights.log_decay.handle).exp()
+        decays = -decay * self._time_steps(steps, weights)
+        given = queries, keys, values, rates.sigmoid(), decays
+        return recurrence.delta_rule(given, spec, *self._states()).flatten(1)
+
+    def _time_steps(self, steps: Tensor, weights: StateSpaceWeights) -> Tensor:
+        bias = weights.step_bias
+        return recurrence.time_steps(steps, None if bias is None else self._tensor(bias.handle))
+
+    def _states(self) -> tuple[TorchStates, tuple[BatchRow, ...]]:
+        """The memory of states, and the rows with their tables in it."""
+        states = self._cache.states
+        assert states is not None, "a model without states has none to compute with"
+        return states, self._group_rows[states.group]
+
     def gated(self, x: Tensor, activation: GateActivation) -> Tensor:
         """See `ops.ops.Ops`."""
         gate, up = x.chunk(2, dim=1)
@@ -237,6 +311,8 @@ class TorchOps:
                 return functional.relu(x)
             case "relu2":
                 return functional.relu(x).square()
+            case "hardtanh":
+                return functional.hardtanh(x)
             case "tanh":
                 return torch.tanh(x)
             case "sigmoid":
@@ -268,17 +344,22 @@ class TorchOps:
             row, slot = torch.where(chosen == expert)
             if len(row) == 0:
                 continue
-            inner = self.gated(self.linear(x[row], gate_up), activation)
+            inner = self.linear(x[row], gate_up)
+            if experts.is_gated:
+                inner = self.gated(inner, activation)
+            else:
+                assert activation != "clamped_swiglu", "which is a gate"
+                inner = self.activation(inner, activation)
             results[row, slot] = self.linear(inner, down)
         return ((weights[:, :, None] if experts.is_weighted else 1.0) * results).sum(dim=1)
 
     def wanted_rows(self, x: Tensor) -> Tensor:
         """See `ops.ops.Ops`."""
-        return x[self._wanted]
+        return x[self.wanted]
 
     def mean_rows(self, x: Tensor) -> Tensor:
         """See `ops.ops.Ops`."""
-        spans = zip(self._wanted_first, self._wanted.tolist(), strict=True)
+        spans = zip(self._wanted_first, self.wanted.tolist(), strict=True)
         means = [x[first : last + 1].mean(dim=0) for first, last in spans]
         return torch.stack(means) if means else x[:0]
 

@@ -17,7 +17,7 @@ from octavo import _native
 from octavo.backends.native.sampling import native_spec
 from octavo.backends.torch.kv_cache import TorchKvCache
 from octavo.backends.torch.reference import TorchOps
-from octavo.backends.torch.weights import Stack, TorchWeights
+from octavo.backends.torch.weights import ModelWeights, Stack, TorchWeights
 from octavo.config.engine import EngineConfig
 from octavo.contracts.grammar import ConstraintError, Mask, bits_of
 from octavo.contracts.kv_plan import MemoryNeeds, MemoryPlan
@@ -34,13 +34,13 @@ from octavo.errors import ConfigError
 from octavo.logits_processors.rows import RowProcessors
 from octavo.models.base import CausalLM
 from octavo.models.kv_fingerprint import kv_fingerprint
-from octavo.models.kv_groups import kv_groups
+from octavo.models.kv_groups import kv_groups, with_state
 from octavo.models.registry import model_class
 from octavo.ops.batch import BatchRow, StepBatch
 from octavo.ops.kv_types import kv_type
 from octavo.weights.checkpoint import Checkpoint
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(slots=True)
@@ -90,9 +90,7 @@ class TorchRunner:
         self._device = torch.device(device)
         self._kv_type = kv_type(config.cache.kv_cache_dtype, is_causal=self._facts.is_causal)
         self._int8 = config.model.activation_dtype == "int8"
-        self._weights = TorchWeights(
-            checkpoint.tensors, _DTYPES.get(config.model.dtype), int8_activations=self._int8
-        )
+        self._weights = self._make_weights(checkpoint)
         self._make_model(self._facts.max_position)  # to learn which tensors it needs
         self._weights.verify()
         if self._int8 and not self._weights.has_quantised_matrices:
@@ -104,10 +102,17 @@ class TorchRunner:
         facts = self._facts
         # Layers that are not causal share the storage of one: see ops.AttentionSpec.
         windows = (
-            [facts.window_of(i) or 0 for i in range(facts.num_layers)] if facts.is_causal else [0]
+            [facts.window_of(i) or 0 for i in facts.attention_layers] if facts.is_causal else [0]
         )
         shapes = [(facts.num_kv_heads, facts.head_dim)] * len(windows)
-        self._kv_groups = kv_groups(windows, shapes, self._longest)
+        groups = kv_groups(windows, shapes, self._longest)
+        num_lanes = max((len(group.layers) for group in groups), default=0)
+        token_bytes = 2 * facts.num_kv_heads * self._kv_type.row_bytes(facts.head_dim)
+        self._kv_groups, self._bytes_per_block = with_state(
+            groups,
+            num_lanes * config.cache.block_size * token_bytes,
+            0 if facts.state is None else facts.state.num_bytes,
+        )
         if config.cache.swap_dir is not None:
             raise ConfigError(
                 "--swap-dir needs the native back end: torch keeps the swap space in memory"
@@ -123,13 +128,10 @@ class TorchRunner:
     @property
     def needs(self) -> MemoryNeeds:
         """See `Runner`."""
-        facts, cache = self._facts, self._config.cache
-        token_bytes = 2 * facts.num_kv_heads * self._kv_type.row_bytes(facts.head_dim)
-        num_lanes = max(len(group.layers) for group in self._kv_groups)
         return MemoryNeeds(
             weights_bytes=self._weights.num_bytes,
             workspace_bytes=self._workspace_bytes(),
-            bytes_per_block=num_lanes * cache.block_size * token_bytes,
+            bytes_per_block=self._bytes_per_block,
             kv_groups=self._kv_groups,
         )
 
@@ -142,7 +144,7 @@ class TorchRunner:
             model=self._make_model(plan.max_model_len),
             tensors=self._weights.load(self._device, lambda done: report("weights", done)),
             cache=TorchKvCache(
-                groups=[group.layers for group in self._kv_groups],
+                groups=[group.layers for group in self._kv_groups if not group.num_state_blocks],
                 num_blocks=plan.kv.num_blocks,
                 block_size=plan.kv.block_size,
                 num_kv_heads=facts.num_kv_heads,
@@ -150,6 +152,7 @@ class TorchRunner:
                 type=self._kv_type,
                 device=self._device,
                 num_host_slots=plan.kv.num_host_slots,
+                state=facts.state,
             ),
         )
         self._fingerprint = kv_fingerprint(
@@ -158,7 +161,7 @@ class TorchRunner:
             block_size=plan.kv.block_size,
             kv_type=self._kv_type.layout,
             groups=self._kv_groups,
-            arithmetic=f"torch {torch.__version__} {self._device} {self._config.model.dtype}",
+            arithmetic=self._arithmetic,
         )
 
     def run(self, plan: StepPlan) -> StepResult:
@@ -216,8 +219,21 @@ class TorchRunner:
         self._loaded = None
         self._rows.clear()
 
+    def _make_weights(self, checkpoint: Checkpoint) -> ModelWeights:
+        return TorchWeights(
+            checkpoint.tensors,
+            DTYPES.get(self._config.model.dtype),
+            int8_activations=self._int8,
+        )
+
     def _make_model(self, max_model_len: int) -> CausalLM:
+        assert isinstance(self._weights, TorchWeights), self._weights
         return model_class(self._facts.architecture)(self._facts, self._weights, max_model_len)
+
+    @property
+    def _arithmetic(self) -> str:
+        """What may change a bit of the KV cache, besides the model; for its fingerprint."""
+        return f"torch {torch.__version__} {self._device} {self._config.model.dtype}"
 
     @property
     def _longest(self) -> int:
@@ -231,8 +247,10 @@ class TorchRunner:
         num_tokens = config.scheduler.max_num_batched_tokens
         q_width = facts.num_heads * facts.head_dim
         widest = max(2 * facts.intermediate_size, q_width, facts.hidden_size)
+        if facts.state is not None:
+            widest = max(widest, 2 * facts.state.num_channels)
         logits = max(num_tokens, config.scheduler.max_num_seqs) * facts.vocab_size
-        scores = facts.num_heads * num_tokens * self._longest
+        scores = facts.num_heads * num_tokens * self._longest if facts.attention_layers else 0
         return 4 * 2 * (num_tokens * widest + max(logits, scores))
 
     def _update_rows(self, plan: StepPlan) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -37,6 +38,24 @@ class LinearHandle:
     matrix: Stack
     bias: Stack | None = None
     int8_parts: tuple[bool, ...] = ()  # which multiply int8 activations; empty: none
+
+
+class ModelWeights(Protocol):
+    """What the runner does with weights, whoever reads them."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of all of them."""
+
+    @property
+    def has_quantised_matrices(self) -> bool:
+        """Whether any is stored in a quantised type."""
+
+    def verify(self) -> None:
+        """Raises CorruptFileError that lists tensors that are missing or left over."""
+
+    def load(self, device: torch.device, report: Callable[[float], None]) -> dict[Stack, Tensor]:
+        """Read everything onto `device`; `report` is told the share done."""
 
 
 class TorchWeights:

@@ -63,6 +63,24 @@ def find_style(name: str) -> ReasoningStyle:
     return STYLES[name]
 
 
+def tagged_style(style: ReasoningStyle | None, begin: str, end: str) -> ReasoningStyle | None:
+    """The style with tags that were named apart. A style of its own where there is none.
+
+    Raises ConfigError for tags that the style has not, and for one without the other.
+    """
+    if style is None and begin and end:
+        return ReasoningStyle((begin,), end)
+    known = ((), "") if style is None else (style.begins, style.end)
+    if (begin and begin not in known[0]) or (end and end != known[1]):
+        tags = "no tags" if style is None else " and ".join((*style.begins, style.end))
+        raise ConfigError(
+            f"--reasoning-config: thoughts begin with {begin!r} and end with {end!r}, but the "
+            f"style of the model has {tags}; name both tags with --reasoning-parser none, or "
+            "another style"
+        )
+    return style
+
+
 def style_of_template(template: str | None) -> str | None:
     """The name of the style that a chat template shows; None if its model does not think aloud."""
     for mark, name in _MARKS:

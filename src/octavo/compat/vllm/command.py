@@ -12,7 +12,8 @@ from octavo.cli.main import COMMANDS, run_table
 
 VLLM_COMMANDS = {
     "serve": ("octavo.cli.vllm_serve", COMMANDS["serve"][1]),
-    **{name: COMMANDS[name] for name in ("chat", "complete", "run-batch", "bench")},
+    "run-batch": ("octavo.cli.vllm_run_batch", COMMANDS["run-batch"][1]),
+    **{name: COMMANDS[name] for name in ("chat", "complete", "bench")},
     "collect-env": COMMANDS["doctor"],
 }
 _VERSION = "-v"  # vLLM's spelling of -V

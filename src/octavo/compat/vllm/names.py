@@ -80,7 +80,7 @@ MODULES: Mapping[str, Mapping[str, str]] = {
 
 _A_DICT = "give the keyword of LLM a dict"
 MISSING: Mapping[str, str] = {
-    "vllm.ModelRegistry": "models are Octavo's own",
+    "vllm.ModelRegistry": "see octavo.models.register, for models over the ops of Octavo",
     "vllm.initialize_ray_cluster": "there is one rank, and no cluster to join",
     "vllm.config.CompilationConfig": _A_DICT,
     "vllm.config.KVTransferConfig": "KV blocks are not sent to other engines",
@@ -89,7 +89,7 @@ MISSING: Mapping[str, str] = {
     "vllm.config.VllmConfig": "see octavo.EngineConfig",
     "vllm.multimodal": "only text is served",
     "vllm.platforms": "octavo doctor tells what is seen of this machine",
-    "vllm.plugins": "code from elsewhere is not loaded into the engine",
+    "vllm.plugins": "packages have the entry points octavo.models, octavo.logits_processors",
     "vllm.sampling_params.GuidedDecodingParams": "use StructuredOutputsParams",
     "vllm.v1.metrics": "a server has them at /metrics",
     "vllm.v1.sample": "use logit_bias, allowed_token_ids or bad_words",

@@ -69,7 +69,7 @@ class ChatAnswer(Answer):
         super().__init__(generation, body, model, kind=kind)
         self._body = body
         self._choices = choices
-        self._num_best = body.top_logprobs or 0
+        self._num_best = -1 if body.logprob_token_ids else body.top_logprobs or 0
         self._echo = echoed_text(body)
         self._beside: dict[str, Any] = {}
 

@@ -18,8 +18,8 @@ from octavo.server.generation import RENAMED, Generation
 from octavo.server.logprobs import CompletionLogprobs, prompt_entries, prompt_logprobs
 from octavo.server.routes.reading import read_request
 from octavo.server.schemas.completion_answer import Completion, CompletionChunk
-from octavo.server.schemas.completions import CompletionRequest, prompts_of
-from octavo.server.schemas.sampling import beam_of, check_served, sampling_params
+from octavo.server.schemas.completions import CompletionRequest, check_logprobs, prompts_of
+from octavo.server.schemas.sampling import beam_of, check_served, sampling_params, tokens_of
 from octavo.server.schemas.structured import field_of, form_of
 from octavo.server.serving import Answer, respond, tenant_of
 from octavo.server.sse import EVENTS
@@ -44,8 +44,12 @@ async def create_completion(request: Request) -> Response | ASGIApp:
     """Continue one or more prompts."""
     state, body, model = await read_request(request, CompletionRequest)
     check_served(body)
+    if tokens_of(body) is not None:
+        message = "kv_transfer_params is for chats; give the tokens as prompt"
+        raise InvalidRequestError(message, param="kv_transfer_params")
     if body.suffix:
         raise InvalidRequestError("suffix is not supported by this server", param="suffix")
+    check_logprobs(body)
     if body.thinking_token_budget not in (None, -1):
         message = "thinking_token_budget is for chats; leave it out"
         raise InvalidRequestError(message, param="thinking_token_budget")
@@ -160,7 +164,7 @@ class _CompletionAnswer(Answer):
             builder = CompletionLogprobs(
                 self.tokenizer,
                 self.token_names,
-                self._body.logprobs or 0,
+                -1 if self._body.logprob_token_ids else self._body.logprobs or 0,
                 hides_special=hides_special,
             )
             self._logprobs[index] = builder

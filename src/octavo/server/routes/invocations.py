@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message
 
 from octavo.errors import InvalidRequestError
-from octavo.server.bodies import read_bytes
+from octavo.server.bodies import decoded, read_bytes
 from octavo.server.described import BODY_ERRORS, ENGINE_ERRORS, HELLO, MODEL_ERRORS, described
 from octavo.server.routes.chat_completions import create_chat_completion
 from octavo.server.routes.completions import create_completion
@@ -46,10 +46,7 @@ async def invoke(request: Request) -> Response | ASGIApp:
     """What the fields say: a chat, a completion, vectors, labels, scores or a ranking."""
     state = state_of(request)
     raw = await read_bytes(request, state.config.max_body_bytes)
-    try:
-        fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise InvalidRequestError(f"the body is no JSON object: {error}") from None
+    fields = await decoded(raw, dict[str, msgspec.Raw])
     state.require_ready()
     pooling = state.loaded.facts.pooling
     by_field = _OF_TEXT if pooling is None else _OF_VECTORS

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import struct
-import sys
 import time
 from collections.abc import Callable
 from typing import cast
@@ -12,7 +9,6 @@ from typing import cast
 from starlette.requests import Request
 from starlette.responses import Response
 
-from octavo.errors import InvalidRequestError
 from octavo.outputs import PoolingRequestOutput
 from octavo.pooling_params import PoolingParams, PoolingTask
 from octavo.server.bodies import json_response
@@ -32,10 +28,8 @@ from octavo.server.schemas.pooling import (
     check_fields,
 )
 from octavo.server.state import ServerState, new_id
+from octavo.server.vector_forms import VectorForm
 from octavo.server.vectors import VectorRequest, token_prompts, usage_of
-
-_NUMBERS = {"float32": "f", "float16": "e"}
-_ORDERS = {"native": "<" if sys.byteorder == "little" else ">", "little": "<", "big": ">"}
 
 
 @described(
@@ -48,14 +42,16 @@ _ORDERS = {"native": "<" if sys.byteorder == "little" else ">", "little": "<", "
 async def create_embedding(request: Request) -> Response:
     """A vector of each input."""
     state, body, model = await read_request(request, EmbeddingRequest)
-    shown = _form_of(body)
+    form = VectorForm.of(body)
     params = PoolingParams(
         dimensions=body.dimensions, use_activation=body.use_activation, task="embed"
     )
     answer_id = new_id("embd", body.request_id)
     outputs = await _outputs(request, state, body, answer_id, params)
+    if form.is_bytes:
+        return _bytes_answer(form, answer_id, model, outputs)
     data = [
-        Embedding(index=index, embedding=shown(cast(list[float], output.outputs.data)))
+        Embedding(index=index, embedding=form.shown(cast(list[float], output.outputs.data)))
         for index, output in enumerate(outputs)
     ]
     return _answer(EmbeddingAnswer, answer_id, model, data, outputs)
@@ -71,7 +67,7 @@ async def create_embedding(request: Request) -> Response:
 async def create_pooling(request: Request) -> Response:
     """Whatever the model makes of each input, or of each of its tokens."""
     state, body, model = await read_request(request, PoolingRequest)
-    shown = _form_of(body)
+    form = VectorForm.of(body)
     params = PoolingParams(
         dimensions=body.dimensions,
         use_activation=body.use_activation,
@@ -79,14 +75,16 @@ async def create_pooling(request: Request) -> Response:
     )
     answer_id = new_id("pool", body.request_id)
     outputs = await _outputs(request, state, body, answer_id, params)
+    if form.is_bytes:
+        return _bytes_answer(form, answer_id, model, outputs)
     data = []
     for index, output in enumerate(outputs):
         made = output.outputs.data
         is_of_tokens = bool(made) and isinstance(made[0], list)
         vectors = (
-            [shown(vector) for vector in cast(list[list[float]], made)] if is_of_tokens else []
+            [form.shown(vector) for vector in cast(list[list[float]], made)] if is_of_tokens else []
         )
-        one = vectors if is_of_tokens else shown(cast(list[float], made))
+        one = vectors if is_of_tokens else form.shown(cast(list[float], made))
         data.append(Pooled(index=index, data=cast("list[float | str | list[float]]", one)))
     return _answer(VectorAnswer, answer_id, model, data, outputs)
 
@@ -142,24 +140,13 @@ def _answer(
     )
 
 
-def _form_of(body: EmbeddingRequest) -> Callable[[list[float]], list[float] | str]:
-    """How a vector is shown. Raises InvalidRequestError for a form that is not served."""
-    encoding = body.encoding_format or "float"
-    if encoding not in ("float", "base64"):
-        message = f"encoding_format must be float or base64, got {encoding[:60]!r}"
-        raise InvalidRequestError(message, param="encoding_format")
-    number, order = body.embed_dtype or "float32", body.endianness or "native"
-    if number not in _NUMBERS:
-        message = f"embed_dtype must be one of {', '.join(_NUMBERS)}, got {number[:60]!r}"
-        raise InvalidRequestError(message, param="embed_dtype")
-    if order not in _ORDERS:
-        message = f"endianness must be one of {', '.join(_ORDERS)}, got {order[:60]!r}"
-        raise InvalidRequestError(message, param="endianness")
-    if encoding == "float":
-        return lambda vector: vector
-    form = _ORDERS[order] + "{}" + _NUMBERS[number]
-
-    def as_base64(vector: list[float]) -> str:
-        return base64.b64encode(struct.pack(form.format(len(vector)), *vector)).decode()
-
-    return as_base64
+def _bytes_answer(
+    form: VectorForm, answer_id: str, model: str, outputs: list[PoolingRequestOutput]
+) -> Response:
+    head = {
+        "id": answer_id,
+        "created": int(time.time()),
+        "model": model,
+        "usage": usage_of(outputs),
+    }
+    return form.answer([output.outputs.data for output in outputs], head)

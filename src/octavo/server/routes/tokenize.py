@@ -47,7 +47,7 @@ async def tokenize(request: Request) -> Response:
     tokens = await state.tokenise(text, add_special_tokens=adds_specials)
     strings = None
     if body.return_token_strs:
-        strings = await asyncio.to_thread(lambda: [*map(state.tokenizer.token_of, tokens)])
+        strings = await asyncio.to_thread(lambda: [*map(state.tokenizer.piece_of, tokens)])
     return json_response(
         TokenizeResponse(
             count=len(tokens),

@@ -72,6 +72,9 @@ def check_chat(request: ChatCompletionRequest) -> None:
     if request.echo and not echoed_text(request):
         message = "echo repeats the beginning of an answer: end messages with an assistant's text "
         raise InvalidRequestError(message + "and set continue_final_message", param="echo")
+    if request.logprob_token_ids and not request.logprobs:
+        message = "logprob_token_ids needs logprobs to be true"
+        raise InvalidRequestError(message, param="logprob_token_ids")
     if request.top_logprobs is not None:
         if request.top_logprobs < -1:
             message = f"top_logprobs must be at least 0, or -1 for all, got {request.top_logprobs}"

@@ -18,6 +18,18 @@ class CompletionRequest(SamplingFields, kw_only=True):
     suffix: str | None = None
 
 
+def check_logprobs(request: CompletionRequest) -> None:
+    """Refuse `logprob_token_ids` where no token would have any. Raises InvalidRequestError."""
+    if not request.logprob_token_ids:
+        return
+    if request.logprobs is None:
+        message = "logprob_token_ids needs logprobs to be set"
+        raise InvalidRequestError(message, param="logprob_token_ids")
+    if request.echo and request.max_tokens == 0:
+        message = "logprob_token_ids is for generated tokens, and max_tokens is 0; leave one out"
+        raise InvalidRequestError(message, param="logprob_token_ids")
+
+
 def prompts_of(request: CompletionRequest) -> list[str | list[int]]:
     """The prompts of a request, each a text or a list of token ids.
 

@@ -52,10 +52,10 @@ class InputFields(PoolingFields, kw_only=True):
 class EmbeddingRequest(InputFields, kw_only=True):
     """/v1/embeddings."""
 
-    encoding_format: str | None = None  # float or base64
+    encoding_format: str | None = None  # float, base64, bytes or bytes_only
     dimensions: int | None = None
-    embed_dtype: str | None = None  # of base64: float32 or float16
-    endianness: str | None = None  # of base64: native, little or big
+    embed_dtype: str | None = None  # float32, float16 or bfloat16
+    endianness: str | None = None  # native, little or big
 
 
 class PoolingRequest(EmbeddingRequest, kw_only=True):

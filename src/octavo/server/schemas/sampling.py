@@ -6,8 +6,9 @@ theirs that we know and do not serve yet is refused by name, never ignored.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -19,11 +20,14 @@ from octavo.sampling_params import (
     RequestOutputKind,
     SamplingParams,
     StructuredOutputsParams,
+    shown_some,
 )
 from octavo.server.field_names import errors_name
 from octavo.server.schemas.structured import REMOVED
 
 MAX_BIASES = 4096
+_TOKENS = "prompt_token_ids"  # of kv_transfer_params
+_WHOLE_NUMBER = re.compile(r"-?[0-9]+")
 
 
 class StreamOptions(msgspec.Struct, kw_only=True):
@@ -42,7 +46,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
-    seed: int | None = None
+    seed: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
@@ -58,6 +62,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     skip_special_tokens: bool | None = None
     spaces_between_special_tokens: bool | None = None
     prompt_logprobs: int | None = None
+    logprob_token_ids: list[int] | None = None  # these tokens in place of the best ones
     truncate_prompt_tokens: int | None = None
     truncation_side: str | None = None
     add_special_tokens: bool | None = None
@@ -85,9 +90,8 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     guided_grammar: Any = None
     # Known, and refused until they are served.
     best_of: int | None = None
-    logprob_token_ids: Any = None
     repetition_detection: Any = None
-    kv_transfer_params: Any = None
+    kv_transfer_params: dict[str, Any] | None = None  # but the tokens of a chat, see `tokens_of`
     prompt_embeds: Any = None
 
 
@@ -111,11 +115,10 @@ SAMPLING_NAMES = (
     "skip_special_tokens",
     "spaces_between_special_tokens",
     "prompt_logprobs",
+    "logprob_token_ids",
 )
 NOT_SERVED = (
-    "logprob_token_ids",
     "repetition_detection",
-    "kv_transfer_params",
     "prompt_embeds",
 )
 
@@ -139,6 +142,26 @@ def check_served(fields: SamplingFields) -> None:
     if fields.stream and fields.prompt_logprobs is not None:
         message = "prompt_logprobs cannot be streamed; set stream to false"
         raise InvalidRequestError(message, param="prompt_logprobs")
+
+
+def tokens_of(fields: SamplingFields) -> list[int] | None:
+    """The prompt as tokens, which a router has from the engine that computed it first.
+
+    Raises InvalidRequestError for what else a transfer would need.
+    """
+    given = fields.kv_transfer_params or {}
+    other = next((name for name in given if name != _TOKENS), None)
+    if other is not None:
+        message = (
+            f"kv_transfer_params.{other[:60]} is not supported by this server, which fetches no "
+            f"keys and values; a chat may have {_TOKENS}"
+        )
+        raise InvalidRequestError(message, param="kv_transfer_params")
+    ids = given.get(_TOKENS) or None
+    if ids is not None and not (isinstance(ids, list) and all(type(one) is int for one in ids)):
+        message = f"kv_transfer_params.{_TOKENS} must be a list of token ids"
+        raise InvalidRequestError(message, param="kv_transfer_params")
+    return ids
 
 
 def _check_beams(fields: SamplingFields) -> None:
@@ -191,7 +214,7 @@ def sampling_params(
         **given,
         logit_bias=_bias(fields.logit_bias),
         max_tokens=max_tokens,
-        logprobs=logprobs,
+        logprobs=None if fields.logprob_token_ids else logprobs,
         structured_outputs=form,
         extra_args=fields.vllm_xargs,
         output_kind=kind,
@@ -210,10 +233,8 @@ def _bias(given: dict[str, float] | None) -> dict[int, float] | None:
     if len(given) > MAX_BIASES:
         message = f"logit_bias may hold at most {MAX_BIASES} entries, got {len(given)}"
         raise InvalidRequestError(message, param="logit_bias")
-    bias = {}
-    for key, value in given.items():
-        if len(key) > 20 or not (key.isascii() and key.lstrip("-").isdigit()):
-            message = f"logit_bias must have token ids as keys, got {key[:40]!r}"
-            raise InvalidRequestError(message, param="logit_bias")
-        bias[int(key)] = value
-    return bias
+    wrong = [key for key in given if len(key) > 20 or not _WHOLE_NUMBER.fullmatch(key)]
+    if wrong:
+        message = f"logit_bias must have token ids as keys, got {shown_some(wrong)}"
+        raise InvalidRequestError(message, param="logit_bias")
+    return {int(key): value for key, value in given.items()}

@@ -13,7 +13,7 @@ import msgspec
 
 from octavo.errors import InvalidRequestError
 from octavo.sampling_params import STRUCTURED_KINDS, StructuredOutputsParams
-from octavo.structured.limits import check_choices
+from octavo.structured.limits import check_choices, check_json_size
 
 # Options of vLLM's `structured_outputs` whose value changes nothing here.
 NEUTRAL_OPTIONS: Mapping[str, tuple[Any, ...]] = {
@@ -114,6 +114,7 @@ def _schema_of(given: Any) -> str:
 
 def _text(value: Any, where: str) -> str:
     """JSON as a text, which travels without being copied level by level."""
+    check_json_size(value, where)
     try:
         return msgspec.json.encode(value).decode()
     except RecursionError:

@@ -20,7 +20,7 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
     model: str | None = None
     prompt: str | None = None
     add_special_tokens: bool | None = None
-    return_token_strs: bool | None = None
+    return_token_strs: bool | None = None  # as the vocabulary spells them
 
 
 class TokenizeResponse(msgspec.Struct, kw_only=True):

@@ -18,9 +18,9 @@ from dataclasses import replace
 
 from octavo import _native
 from octavo.errors import CorruptFileError, UnsupportedModelError
+from octavo.foundation.json_object import parse_object
 from octavo.weights.checkpoint import TensorView, WeightType
 from octavo.weights.fields import Fields
-from octavo.weights.json_file import parse_object
 from octavo.weights.quant.fp8 import byte_table
 from octavo.weights.quant.tables import (
     UPPER_HALF_FIRST,

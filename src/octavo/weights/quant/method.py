@@ -17,6 +17,7 @@ from octavo.weights.json_file import read_fields
 from octavo.weights.quant.awq import awq_views
 from octavo.weights.quant.bitsandbytes import bitsandbytes_views
 from octavo.weights.quant.compressed import compressed_views
+from octavo.weights.quant.fp4 import mxfp4_stacks
 from octavo.weights.quant.fp8 import fp8_views
 from octavo.weights.quant.gptq import gptq_views
 from octavo.weights.quant.modelopt import modelopt_views
@@ -32,6 +33,7 @@ METHODS: dict[str, MakeViews] = {
     "fp8": fp8_views,
     "gptq": gptq_views,
     "modelopt": modelopt_views,
+    "mxfp4": mxfp4_stacks,
 }
 # Keys of config.json, and files of older tools with the method that each implies.
 _KEYS = ("quantization_config", "compression_config")
@@ -55,6 +57,10 @@ class Quantisation:
     method: str
     config: Fields
 
+    def check(self) -> None:
+        """Raises UnsupportedModelError or CorruptFileError for settings that no tensor mends."""
+        METHODS[self.method](Stems({}), self.config)
+
     def views(self, tensors: Mapping[str, StoredTensor]) -> dict[str, TensorView]:
         """All tensors, the quantised ones as matrices of our own types.
 
@@ -70,8 +76,8 @@ class Quantisation:
         return views | stems.floats()
 
 
-def find_quantisation(folder: Path, config: Fields) -> Quantisation | None:
-    """What config.json, or a file beside it, says; None for a checkpoint of floats.
+def find_quantisation(folder: Path | None, config: Fields) -> Quantisation | None:
+    """What config.json, or a file beside it in `folder`, says; None for a checkpoint of floats.
 
     Raises UnsupportedModelError for a method that we do not have.
     """
@@ -82,7 +88,7 @@ def find_quantisation(folder: Path, config: Fields) -> Quantisation | None:
             if found is not None:
                 return _known(found, found.text("quant_method", ""))
     for file_name, method in _FILES.items():
-        if (folder / file_name).is_file():
+        if folder is not None and (folder / file_name).is_file():
             found = read_fields(folder / file_name)
             return _known(found, found.text("quant_method", method))
     return None

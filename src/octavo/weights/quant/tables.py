@@ -107,16 +107,24 @@ class Stems:
         dotted = f".{ending}"
         return [name.removesuffix(dotted) for name in self._left if name.endswith(dotted)]
 
+    def names_ending(self, ending: str) -> list[str]:
+        """Whole names without their ending, whatever stands before it."""
+        return [name.removesuffix(ending) for name in self._left if name.endswith(ending)]
+
+    def take_named(self, name: str) -> StoredTensor:
+        """A tensor by its whole name, which must be there."""
+        tensor = self._left.pop(name, None)
+        if tensor is None:
+            raise CorruptFileError(f"the model file has no tensor {name}")
+        return tensor
+
     def find(self, stem: str, ending: str) -> StoredTensor | None:
         """`<stem>.<ending>`, left where it is; None where there is no such tensor."""
         return self._left.get(f"{stem}.{ending}")
 
     def take(self, stem: str, ending: str) -> StoredTensor:
         """`<stem>.<ending>`, which must be there."""
-        tensor = self._left.pop(f"{stem}.{ending}", None)
-        if tensor is None:
-            raise CorruptFileError(f"the model file has no tensor {stem}.{ending}")
-        return tensor
+        return self.take_named(f"{stem}.{ending}")
 
     def take_optional(self, stem: str, ending: str) -> StoredTensor | None:
         """The same, or None where there is no such tensor."""

@@ -82,7 +82,8 @@ def _projections(
     tensors: Mapping[str, StoredTensor], config: Mapping[str, object], where: str
 ) -> dict[str, StoredTensor]:
     """The matrices of layers, by the names of the file."""
-    layout = layout_of(facts_from_config(config, where).architecture)
+    facts = facts_from_config(config, where)
+    layout = layout_of(facts.architecture, has_experts=facts.moe is not None)
     if layout.arrangement.transposed:
         raise UnsupportedModelError(
             f"{where}: the matrices of this architecture lie transposed and cannot be quantised"
