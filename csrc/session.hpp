@@ -17,6 +17,7 @@
 #include "fresh_blocks.hpp"
 #include "host_pool.hpp"
 #include "mask_filler.hpp"
+#include "row_groups.hpp"
 #include "rows.hpp"
 #include "sampler.hpp"
 
@@ -147,6 +148,7 @@ class Session {
   std::shared_ptr<HostPool> host_;
   RowTable rows_;
   FreshBlocks fresh_;
+  RowGroups row_groups_;
   MaskFiller filler_;
   std::mutex stepping_;
 
