@@ -83,9 +83,9 @@ class Session {
  public:
   // max_rows sequences of at most max_len tokens; the step's tokens and the vocabulary are limited by
   // the program. `host` is where blocks are swapped to; null: nowhere. Throws std::invalid_argument when
-  // a block does not fit a slot.
+  // a block does not fit a slot. `has_idle_core` says that the machine has more cores than threads compute.
   Session(std::shared_ptr<Forward> forward, std::shared_ptr<HostPool> host, int64_t max_rows,
-          int64_t max_len);
+          int64_t max_len, bool has_idle_core);
 
   // Not to be called by two threads at once (throws std::logic_error).
   StepOutput step(StepInput input);
