@@ -197,6 +197,9 @@ async def run_setting(
     server = Served(model, SETTINGS[name])
     try:
         crowd = Crowd(server, options.seed, expected, has_priorities="priority" in SETTINGS[name])
+        # Grammars take their memory now, not when the server is idle for the first time.
+        formed = {"structured_outputs": {"choice": ["Hi"]}, "prompt": "Hi", "max_tokens": 4}
+        await server.post("/v1/completions", formed, key=KEYS[0])
         blank = await server.blocks(key=ADMIN_KEY)
         await crowd.disconnect(options.count // len(SETTINGS), options.clients)
         found = await judge(crowd, server, blank)
