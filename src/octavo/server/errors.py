@@ -75,6 +75,11 @@ class NotReadyError(OverloadedError):
     """The model is still loading, or the server is ending."""
 
 
+def shutting_down() -> NotReadyError:
+    """For what the server's end left without an answer: a balancer tries it elsewhere."""
+    return NotReadyError("the server is shutting down", retry_after_s=5)
+
+
 def status_of(error: BaseException) -> int:
     """The HTTP status of an exception."""
     match error:

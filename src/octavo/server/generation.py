@@ -13,10 +13,16 @@ from dataclasses import dataclass, field
 from octavo.contracts.grammar import ThinkingSpec
 from octavo.contracts.request import BeamSpec
 from octavo.engine.checked import CheckedRequest
-from octavo.errors import DeadlineExceededError, InvalidRequestError, RequestFailedError
+from octavo.errors import (
+    DeadlineExceededError,
+    InvalidRequestError,
+    OctavoError,
+    RequestFailedError,
+)
 from octavo.outputs import RequestMetrics, RequestOutput
 from octavo.prompts import TokensPrompt
 from octavo.sampling_params import SamplingParams
+from octavo.server.errors import shutting_down
 from octavo.server.field_names import errors_name
 from octavo.server.merge import merge
 from octavo.server.metrics import ServerMetrics
@@ -100,24 +106,25 @@ class Generation:
         """(number of the prompt, output) as they come. Closing it aborts what still runs.
 
         All prompts are checked before the first is queued. Raises InvalidRequestError,
-        OverloadedError, and DeadlineExceededError when the time was up before any token came.
+        OverloadedError, and where the request ended before any token came DeadlineExceededError
+        when its time was up, NotReadyError when the server is ending.
         """
         checked = self._checked or await self.check()
-        empty: list[tuple[int, RequestOutput]] = []  # ended by the deadline before any token
+        empty: list[tuple[int, RequestOutput]] = []  # cut off before any token
         has_tokens = False
         with self.state.admitted(len(checked) * self.num_choices), self._paid():
             streams = [self._stream(one) for one in checked]
             async with aclosing(merge(streams)) as merged:
                 async for number, output in merged:
                     has_tokens = has_tokens or any(one.token_ids for one in output.outputs)
-                    if not has_tokens and _is_late(output):
+                    if not has_tokens and _is_cut_off(output):
                         empty.append((number, output))
                         continue
                     while empty:
                         yield empty.pop(0)
                     yield number, output
         if empty:
-            raise self._too_late(empty[0][1].abort_reason)
+            raise self._unanswered(empty[0][1])
 
     @contextmanager
     def _paid(self) -> Iterator[None]:
@@ -153,10 +160,14 @@ class Generation:
         await self.state.require_room()
         return checked
 
-    def _too_late(self, reason: str | None) -> DeadlineExceededError:
+    def _unanswered(self, output: RequestOutput) -> OctavoError:
+        """Why a request ended without a token: its deadline, or the end of the server."""
+        if all(choice.stop_reason != "timeout" for choice in output.outputs):
+            return shutting_down()
+        reason = output.abort_reason or "it was not computed in time"
         return DeadlineExceededError(
             f"the timeout of {self.timeout:g} s could not be met and ended the request before its "
-            f"first token: {reason or 'it was not computed in time'}"
+            f"first token: {reason}"
         )
 
     def _params_for(self, prompt: TokensPrompt) -> SamplingParams:
@@ -227,12 +238,9 @@ class _Histograms:
             observe("request_time_per_output_token_seconds", gap_s)
 
 
-def _is_late(output: RequestOutput) -> bool:
-    """Whether a deadline has ended what this output tells of."""
-    return any(
-        choice.finish_reason == "abort" and choice.stop_reason == "timeout"
-        for choice in output.outputs
-    )
+def _is_cut_off(output: RequestOutput) -> bool:
+    """Whether a deadline, or the end of the server, has ended what this output tells of."""
+    return any(choice.finish_reason == "abort" for choice in output.outputs)
 
 
 def _raise_errors(output: RequestOutput) -> None:

@@ -21,7 +21,7 @@ from octavo.errors import EngineDeadError, InvalidRequestError, ModelNotFoundErr
 from octavo.prompts import TokensPrompt
 from octavo.server.background import BackgroundResponses
 from octavo.server.chat_format import ChatFormat
-from octavo.server.errors import NotReadyError
+from octavo.server.errors import NotReadyError, shutting_down
 from octavo.server.keys import KeyRing
 from octavo.server.metrics import ServerMetrics
 from octavo.server.quotas import Quotas
@@ -148,7 +148,7 @@ class ServerState:
         if self.engine.errored:
             raise EngineDeadError("the engine has ended; restart the server")
         if self.is_draining:
-            raise NotReadyError("the server is shutting down", retry_after_s=5)
+            raise shutting_down()
         if self._loaded is None:
             progress = self.engine.load_progress
             message = f"the model is still loading: {progress.phase}, {progress.share:.0%}"
@@ -178,7 +178,7 @@ class ServerState:
         Raises NotReadyError when the engine takes no more.
         """
         if self.engine.is_draining:
-            raise NotReadyError("the server is shutting down", retry_after_s=5)
+            raise shutting_down()
         self.num_choices += num_choices
         try:
             yield

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 
 from octavo.engine.intake import most_tokens
+from octavo.errors import RequestFailedError
 from octavo.outputs import PoolingRequestOutput
 from octavo.pooling_params import PoolingParams
 from octavo.prompts import TokensPrompt
 from octavo.server.chat_prompt import chat_prompt
 from octavo.server.disconnect import until_disconnect
+from octavo.server.errors import shutting_down
 from octavo.server.field_names import errors_name
 from octavo.server.schemas.chat import check_num_messages
 from octavo.server.schemas.envelope import Usage
@@ -42,7 +44,7 @@ class VectorRequest:
         """In the order of the prompts. A client that goes away ends the work.
 
         All prompts are checked before the first is queued. Raises InvalidRequestError,
-        OverloadedError, RequestFailedError, DeadlineExceededError.
+        OverloadedError, RequestFailedError, DeadlineExceededError, NotReadyError.
         """
         tenant = tenant_of(request)
         num_tokens = sum(len(prompt["prompt_token_ids"]) for prompt in self.prompts)
@@ -73,6 +75,10 @@ class VectorRequest:
             streams = [engine.submit_pooling(one, trace) for one in checked]
             try:
                 outputs += [await anext(stream) for stream in streams]
+            except RequestFailedError:
+                if engine.is_draining:  # cut off by it
+                    raise shutting_down() from None
+                raise
             finally:
                 for stream in streams:
                     stream.close()

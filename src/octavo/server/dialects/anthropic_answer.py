@@ -17,7 +17,7 @@ from octavo.outputs import CompletionOutput, RequestOutput
 from octavo.server.chat_run import ChatRun
 from octavo.server.dialects.arguments import input_of
 from octavo.server.error_shapes import anthropic_error
-from octavo.server.errors import NotReadyError, body_of, status_of
+from octavo.server.errors import body_of, shutting_down, status_of
 from octavo.server.generation import Generation
 from octavo.server.schemas.messages import MessageUsage
 from octavo.server.sse import named_event
@@ -117,7 +117,7 @@ class MessageAnswer:
         """Why the answer ended. Raises NotReadyError for one that the server cut off."""
         reason, stop = choice.finish_reason, choice.stop_reason
         if reason == "abort":
-            raise NotReadyError("the server is shutting down", retry_after_s=5)
+            raise shutting_down()
         if reason == "length":
             return {"stop_reason": "max_tokens", "stop_sequence": None}
         if self._num_calls:

@@ -16,7 +16,7 @@ import msgspec
 from octavo.outputs import CompletionOutput
 from octavo.server.chat_run import ChatRun
 from octavo.server.dialects.responses_output import Event, OutputItems
-from octavo.server.errors import NotReadyError, body_of, status_of
+from octavo.server.errors import NotReadyError, body_of, shutting_down, status_of
 from octavo.server.generation import Generation
 from octavo.server.logprobs import chat_logprobs
 from octavo.server.sse import named_event
@@ -163,7 +163,7 @@ class ResponseAnswer:
     def _finish(self, choice: CompletionOutput) -> list[Event]:
         """The end of the last item. Raises NotReadyError for an answer that the server cut off."""
         if choice.finish_reason == "abort":
-            raise NotReadyError("the server is shutting down", retry_after_s=5)
+            raise shutting_down()
         is_cut = choice.finish_reason == "length"
         if is_cut:
             self._head["incomplete_details"] = {"reason": "max_output_tokens"}
