@@ -131,6 +131,20 @@ async def test_a_store_has_one_server(tmp_path: Path) -> None:
     assert (tmp_path / "s").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.parametrize("page", range(1, 10))
+async def test_a_damaged_store_is_refused_before_the_model_is_loaded(
+    tmp_path: Path, page: int
+) -> None:
+    """Wherever the damage begins in what a start reads: by flag and name, in one line."""
+    path = tmp_path / "s"
+    database = await open_database(path)
+    await database.close()
+    data = path.read_bytes()
+    path.write_bytes(data[: page * 4096] + b"\xff" * 4096 + data[(page + 1) * 4096 :])
+    with pytest.raises(ConfigError, match="--batch-store .*/s: it is damaged"):
+        await open_database(path)
+
+
 @given(cuts=st.lists(st.integers(1, 30), min_size=1, max_size=40), data=st.binary(max_size=60))
 async def test_a_form_is_the_same_however_it_is_cut(cuts: list[int], data: bytes) -> None:
     """The encoder is an HTTP client's own."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from octavo.config.server import ServerConfig
-from octavo.errors import ConfigError
+from octavo.errors import ConfigError, RequestFailedError
 from octavo.server.response_store import ResponseStore, StoredResponse
 
 LARGE = 10**9
@@ -45,6 +45,13 @@ async def put(
 ) -> None:
     context = await kept.context(tenant, previous) if previous else []
     await kept.put(tenant, named(name, size), previous, context or [])
+
+
+def overwrite(path: Path, first_page: int) -> None:
+    """Damage a database from a page on."""
+    data = path.read_bytes()
+    begin = (first_page * 4096) % len(data)
+    path.write_bytes(data[:begin] + b"\xff" * (len(data) - begin))
 
 
 async def known(kept: ResponseStore, *asked: str) -> str:
@@ -172,6 +179,32 @@ async def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
             with pytest.raises(ConfigError, match="--response-store"):
                 await kept.open()
         assert not path.is_file() or path.read_bytes() == before
+
+
+@pytest.mark.parametrize("page", [1, 3])
+async def test_a_damaged_file_is_refused_by_flag_and_name(tmp_path: Path, page: int) -> None:
+    """All pages behind the first, or what a first use reads: one line, before anything runs."""
+    path = tmp_path / "responses.db"
+    async with store(str(path)) as kept:
+        for number in range(100):
+            await put(kept, str(number), size=300)
+    overwrite(path, page)
+    async with store(str(path)) as kept:
+        with pytest.raises(ConfigError, match="--response-store .*responses.db: it is damaged"):
+            await kept.open()
+
+
+async def test_damage_that_is_found_later_fails_what_needs_the_page(tmp_path: Path) -> None:
+    path = tmp_path / "responses.db"
+    async with store(str(path)) as kept:
+        await put(kept, "a")
+        await put(kept, "b", size=20_000)
+    overwrite(path, -2)  # the pages that the long item goes on in
+    async with store(str(path)) as kept:
+        await kept.open()
+        assert await known(kept, "a") == "a"
+        with pytest.raises(RequestFailedError, match="--response-store .*: it is damaged"):
+            await kept.find("", "b")
 
 
 async def test_a_change_that_fails_changes_nothing() -> None:

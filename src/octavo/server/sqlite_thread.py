@@ -15,23 +15,28 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from octavo.errors import ConfigError
+from octavo.errors import ConfigError, RequestFailedError
 from octavo.server.errors import NotReadyError
 
 if TYPE_CHECKING:
     import sqlite3
 
 R = TypeVar("R")
+_MALFORMED = "database disk image is malformed"  # SQLite's word for pages that are none
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseKind:
-    """What a file holds. `application_id` and `version` mark it; `flag` is in errors."""
+    """What a file holds. `application_id` and `version` mark it; `flag` is in errors.
+
+    The tables of `checked` are read whole when the file is opened: small ones, that a start needs.
+    """
 
     flag: str
     application_id: int
     version: int
     schema: tuple[str, ...]
+    checked: tuple[str, ...] = ()
 
 
 class SqliteThread:
@@ -45,8 +50,9 @@ class SqliteThread:
     async def run(self, work: Callable[[sqlite3.Connection], R]) -> R:
         """What `work` returns, within one transaction; it ends even if nobody waits any more.
 
-        The first use opens the database. Raises ConfigError for a file that cannot be opened or is
-        none of ours, NotReadyError when the disk fails.
+        The first use opens the database. Raises ConfigError for a file that cannot be opened, is
+        none of ours or is damaged, NotReadyError when the disk fails, RequestFailedError for
+        damage that later uses find.
         """
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "octavo-sqlite")
@@ -67,6 +73,7 @@ class SqliteThread:
     def _in_transaction(self, work: Callable[[sqlite3.Connection], R]) -> R:
         import sqlite3  # noqa: PLC0415 - most servers never need it
 
+        is_first = self._connection is None
         if self._connection is None:
             self._connection = self._opened()
         try:
@@ -74,11 +81,23 @@ class SqliteThread:
         except sqlite3.OperationalError as error:  # full, read-only, or it fails; no content in it
             message = f"{self._kind.flag} cannot be written now: {error}"
             raise NotReadyError(message, retry_after_s=30) from None
+        except sqlite3.DatabaseError as error:
+            if not _is_damage(error):
+                raise
+            if not is_first:
+                raise RequestFailedError(f"{self._name}: {_damage(error)}") from None
+            self._connection.close()
+            self._connection = None
+            raise ConfigError(f"{self._name}: {_damage(error)}") from None
+
+    @property
+    def _name(self) -> str:
+        return f"{self._kind.flag} {self._path}"
 
     def _opened(self) -> sqlite3.Connection:
         import sqlite3  # noqa: PLC0415
 
-        name = f"{self._kind.flag} {self._path}"
+        name = self._name
         try:
             if self._path is not None:  # for its owner only: it holds prompts and answers
                 flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -98,6 +117,7 @@ class SqliteThread:
         except sqlite3.Error as error:
             connection.close()
             reason = "another server uses it" if "locked" in str(error) else str(error)
+            reason = _damage(error) if _is_damage(error) else reason
             raise ConfigError(f"{name}: {reason}") from None
         except ConfigError:
             connection.close()
@@ -117,6 +137,29 @@ class SqliteThread:
             connection.execute(f"PRAGMA user_version = {kind.version}")
         elif (found, version) != (kind.application_id, kind.version):
             raise ConfigError(f"{name}: a database of something else, or of another version")
+        else:
+            self._check(connection)
+
+    def _check(self, connection: sqlite3.Connection) -> None:
+        """Find damage while nothing depends on the file yet: every table's begin, or the whole."""
+        import sqlite3  # noqa: PLC0415
+
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        for (table,) in tables.fetchall():
+            connection.execute(f'SELECT * FROM "{table}" LIMIT 1').fetchone()  # noqa: S608 - ours
+        for table in self._kind.checked:
+            [found] = connection.execute(f"PRAGMA quick_check({table})").fetchone()
+            if found != "ok":
+                raise sqlite3.DatabaseError(_MALFORMED)
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    """What is wrong with the file itself, not with what is asked of it."""
+    return str(error) == _MALFORMED
+
+
+def _damage(error: sqlite3.Error) -> str:
+    return f"it is damaged ({error}); put a copy in its place, or move it away to begin anew"
 
 
 def transaction(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], R]) -> R:

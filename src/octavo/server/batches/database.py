@@ -40,11 +40,12 @@ KIND = DatabaseKind(
     application_id=0x0C7A50,
     version=1,
     schema=tuple(statement for statement in _SCHEMA.split(";") if statement.strip()),
+    checked=("files", "batches"),
 )
 
 
 async def open_database(path: Path) -> SqliteThread:
-    """Raises ConfigError for a file that is no store, or that another server holds."""
+    """Raises ConfigError for a file that is no store, is damaged, or that another server holds."""
     database = SqliteThread(KIND, str(path))
     try:
         await database.run(lambda connection: None)
