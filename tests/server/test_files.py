@@ -141,7 +141,7 @@ async def test_a_damaged_store_is_refused_before_the_model_is_loaded(
     await database.close()
     data = path.read_bytes()
     path.write_bytes(data[: page * 4096] + b"\xff" * 4096 + data[(page + 1) * 4096 :])
-    with pytest.raises(ConfigError, match="--batch-store .*/s: it is damaged"):
+    with pytest.raises(ConfigError, match=r"--batch-store .*/s: it is damaged"):
         await open_database(path)
 
 

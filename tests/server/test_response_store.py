@@ -190,7 +190,7 @@ async def test_a_damaged_file_is_refused_by_flag_and_name(tmp_path: Path, page: 
             await put(kept, str(number), size=300)
     overwrite(path, page)
     async with store(str(path)) as kept:
-        with pytest.raises(ConfigError, match="--response-store .*responses.db: it is damaged"):
+        with pytest.raises(ConfigError, match=r"--response-store .*responses\.db: it is damaged"):
             await kept.open()
 
 
@@ -203,7 +203,7 @@ async def test_damage_that_is_found_later_fails_what_needs_the_page(tmp_path: Pa
     async with store(str(path)) as kept:
         await kept.open()
         assert await known(kept, "a") == "a"
-        with pytest.raises(RequestFailedError, match="--response-store .*: it is damaged"):
+        with pytest.raises(RequestFailedError, match=r"--response-store .*: it is damaged"):
             await kept.find("", "b")
 
 
