@@ -126,7 +126,7 @@ class ResponseRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 def check_response(body: ResponseRequest) -> None:
     """Refuse what no response can have here. Raises InvalidRequestError that names the field."""
     for name, instead in REFUSED.items():
-        if getattr(body, name) not in (None, False, [], {}):
+        if getattr(body, name) is not None:
             raise wrong(name, f"is not supported by this server: {instead}")
     for name, options in NEUTRAL.items():
         _check_neutral(name, getattr(body, name) or {}, options)
