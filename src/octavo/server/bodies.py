@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from octavo.errors import InvalidRequestError
 from octavo.server.errors import PayloadTooLargeError, UnsupportedMediaTypeError
+from octavo.server.json_errors import not_json
 from octavo.server.long_texts import LongTexts, Span
 
 S = TypeVar("S")
@@ -98,7 +99,7 @@ def _decoded(body: bytes, kind: type[S]) -> S:
             raise _located(error) from None
         return lenient
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidRequestError(f"the body is not valid JSON: {error}") from None
+        raise not_json("the body", body, error) from None
 
 
 def _decoded_leniently(body: bytes, kind: type[S]) -> S | None:

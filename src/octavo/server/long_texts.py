@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from octavo.errors import InvalidRequestError
+from octavo.server.json_errors import not_json
 
 _AT_ONCE = 2**19  # bytes of a text
 _BACKSLASH = b"\\"
@@ -85,10 +86,11 @@ def _text_of(body: bytes, begin: int, end: int) -> str:
     parts = []
     while begin < end:
         cut = end if end - begin <= _AT_ONCE else _cut_before(body, begin, begin + _AT_ONCE)
+        literal = b'"%b"' % body[begin:cut]
         try:
-            parts.append(msgspec.json.decode(b'"%b"' % body[begin:cut], type=str))
+            parts.append(msgspec.json.decode(literal, type=str))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InvalidRequestError(f"the body is not valid JSON: {error}") from None
+            raise not_json("the body", literal, error) from None
         begin = cut
     return "".join(parts)
 

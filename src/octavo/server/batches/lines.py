@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from octavo.errors import InvalidRequestError
+from octavo.server.json_errors import not_json
 
 LONGEST_ID = 512  # characters of a custom_id
 
@@ -45,8 +46,8 @@ def read_line(data: bytes) -> LineRequest:
         line = msgspec.json.decode(data, type=LineRequest)
     except msgspec.ValidationError as error:
         raise InvalidRequestError(f"the line is wrong: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise InvalidRequestError("the line is not valid JSON") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise not_json("the line", data, error) from None
     if line.method != "POST":
         raise InvalidRequestError("method must be POST", param="method")
     if not 1 <= len(line.custom_id) <= LONGEST_ID:
