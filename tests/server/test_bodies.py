@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
+import gzip
+
 import pytest
 
 from octavo.server.bodies import LARGE_BODY
@@ -43,3 +46,24 @@ async def test_a_body_that_was_cut_is_not_called_that() -> None:
         for body in (rb'{"user": "\ud8', rb'{"user": "\\ud800 is an escape", "prompt'):
             reply = await client.post(COMPLETIONS, body)
             assert "not valid JSON" in reply.error["message"]
+
+
+@pytest.mark.parametrize("path", [COMPLETIONS, "/invocations", "/api/generate"])
+async def test_a_compressed_body_is_refused_as_that(path: str) -> None:
+    body = gzip.compress(b'{"prompt": "One"}')
+    async with scripted_server() as client:
+        reply = await client.post(path, body, headers={"content-encoding": "gzip"})
+
+    assert reply.status == 415
+    assert b"compression of bodies is not supported" in reply.content
+    assert b"gzip" in reply.content
+
+
+@pytest.mark.parametrize("path", [COMPLETIONS, "/invocations"])
+async def test_a_byte_order_mark_is_skipped(path: str) -> None:
+    """And a body that says it is not compressed is read."""
+    body = codecs.BOM_UTF8 + b'{"prompt": "One", "temperature": 0}'
+    async with scripted_server(says({"One": " two"})) as client:
+        reply = await client.post(path, body, headers={"content-encoding": "identity"})
+
+    assert reply.json["choices"][0]["text"] == " two"

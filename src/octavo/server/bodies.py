@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from codecs import BOM_UTF8
 from typing import TypeVar
 
 import msgspec
@@ -62,8 +63,23 @@ async def decoded(body: bytes, kind: type[S]) -> S:
     return await asyncio.to_thread(_decoded_large, body, kind)
 
 
+def check_uncompressed(request: Request) -> None:
+    """Raises UnsupportedMediaTypeError for a body that is compressed."""
+    coding = request.headers.get("content-encoding", "").strip().lower()
+    if coding not in ("", "identity"):
+        message = (
+            f"Content-Encoding {coding[:LONGEST_NAME]!r}: compression of bodies is not supported; "
+            "send the body as it is"
+        )
+        raise UnsupportedMediaTypeError(message, param=None)
+
+
 async def read_bytes(request: Request, max_bytes: int) -> bytes:
-    """The raw body, up to `max_bytes`."""
+    """The body, up to `max_bytes`, without a byte order mark before it.
+
+    Raises PayloadTooLargeError, and UnsupportedMediaTypeError for one that is compressed.
+    """
+    check_uncompressed(request)
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > max_bytes:
         raise _too_large(max_bytes)
@@ -73,7 +89,7 @@ async def read_bytes(request: Request, max_bytes: int) -> bytes:
         if size > max_bytes:
             raise _too_large(max_bytes)
         pieces.append(piece)
-    return b"".join(pieces)
+    return b"".join(pieces).removeprefix(BOM_UTF8)
 
 
 def json_response(content: object, headers: dict[str, str] | None = None) -> Response:

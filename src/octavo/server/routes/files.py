@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from octavo.errors import InvalidRequestError
 from octavo.server.batches.file_store import CHUNK_BYTES, FileRecord, FileStore
 from octavo.server.batches.service import BatchService
-from octavo.server.bodies import json_response
+from octavo.server.bodies import check_uncompressed, json_response
 from octavo.server.described import Query, described
 from octavo.server.errors import PayloadTooLargeError, ResourceNotFoundError
 from octavo.server.multipart import Part, boundary_of, parts_of
@@ -52,6 +52,7 @@ async def upload_file(request: Request) -> Response:
     """Keep a file: multipart/form-data with `purpose` (batch) and `file`."""
     service = service_of(request)
     limit = state_of(request).config.max_file_bytes
+    check_uncompressed(request)
     boundary = boundary_of(request.headers.get("content-type", ""))
     stream = _bounded(request, limit + _ROOM_FOR_FIELDS)
     upload = _Upload(service.files, tenant_of(request), limit)
