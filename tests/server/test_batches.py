@@ -108,6 +108,8 @@ async def test_a_wrong_line_fails_the_batch_before_anything_is_computed(
     ("change", "param"),
     [
         ({"endpoint": "/v1/moderations"}, "endpoint"),
+        ({"input_file_id": "file-0"}, "input_file_id"),
+        ({"input_file_id": "x" * 61}, "input_file_id"),
         ({"completion_window": "soon"}, "completion_window"),
         ({"completion_window": "99d"}, "completion_window"),
         ({"metadata": {"x" * 65: "y"}}, "metadata"),
@@ -125,7 +127,7 @@ async def test_a_wrong_batch_is_refused_by_the_name_of_the_field(
         reply = await client.post("/v1/batches", good | change)
         listed = (await client.get("/v1/batches")).json["data"]
 
-    assert reply.status == 400
+    assert reply.status == (404 if change.get("input_file_id") == "file-0" else 400)
     assert str(reply.error["param"]).endswith(param)
     assert listed == []
 

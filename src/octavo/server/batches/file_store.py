@@ -95,9 +95,16 @@ class FileStore:
         """Forget a file that was not finished."""
         await self._database.run(lambda connection: _delete(connection, file_id))
 
-    async def get(self, file_id: str, tenant: str) -> FileRecord:
-        """Raises ResourceNotFoundError for what is not there or is another tenant's."""
-        return await self._database.run(lambda connection: _owned(connection, file_id, tenant))
+    async def get(self, file_id: str, tenant: str, param: str = "file_id") -> FileRecord:
+        """Raises ResourceNotFoundError for what is not there or is another tenant's.
+
+        `param` is the field that the request has it from.
+        """
+
+        def work(connection: sqlite3.Connection) -> FileRecord:
+            return _owned(connection, file_id, tenant, param)
+
+        return await self._database.run(work)
 
     async def page(
         self, tenant: str, *, purpose: str | None, after: str | None, limit: int, newest_first: bool
@@ -228,7 +235,7 @@ def _owned(
         (file_id, tenant),
     ).fetchone()
     if row is None:
-        raise ResourceNotFoundError(f"no such file: {_shown(file_id)}", param=param)
+        raise ResourceNotFoundError(f"no such file: {_shown(file_id, param)}", param=param)
     return FileRecord(*row)
 
 
@@ -246,7 +253,7 @@ def _delete(connection: sqlite3.Connection, file_id: str) -> None:
     connection.execute("DELETE FROM files WHERE id = ?", (file_id,))
 
 
-def _shown(file_id: str) -> str:
+def _shown(file_id: str, param: str) -> str:
     if len(file_id) > 60:
-        raise InvalidRequestError("a file's id has at most 60 characters", param="file_id")
+        raise InvalidRequestError("a file's id has at most 60 characters", param=param)
     return file_id

@@ -39,7 +39,7 @@ async def create_batch(request: Request) -> Response:
     check_metadata(body.metadata)
     now_s, lasts_s = int(time.time()), window_s(body.completion_window)
     lives_s = life_s(body.output_expires_after, "output_expires_after")
-    file = await service.files.get(body.input_file_id, tenant)
+    file = await service.files.get(body.input_file_id, tenant, "input_file_id")
     if file.purpose != PURPOSE:
         message = f"input_file_id must be a file of the purpose {PURPOSE!r}"
         raise InvalidRequestError(message, param="input_file_id")
