@@ -350,6 +350,29 @@ async def test_what_a_prompt_does_not_serve_is_refused_by_name(
     assert place in reply.json["error"]
 
 
+@pytest.mark.parametrize("path", [CHAT, GENERATE])
+async def test_a_context_that_does_not_hold_the_prompt_is_refused(path: str) -> None:
+    """With both numbers, for nothing of a prompt is lost in silence; one that fits is answered."""
+    text = "One Two Three"
+    asked = {"prompt": text}
+    if path == CHAT:
+        asked = {"messages": [{"role": "user", "content": text}]}  # type: ignore[dict-item]
+
+    async with scripted_server(chat_template=TEMPLATE) as client:
+
+        async def ask(**options: int) -> Reply:
+            body = {"model": "tiny", **asked, "options": {"num_predict": 1, **options}}
+            return await client.post(path, body | {"stream": False})
+
+        num_tokens = (await ask()).json["prompt_eval_count"]
+        enough = await ask(num_ctx=num_tokens)
+        small = await ask(num_ctx=num_tokens - 1)
+
+    assert (enough.status, small.status) == (200, 400)
+    assert "options.num_ctx" in small.json["error"]
+    assert f"is {num_tokens - 1}, but the prompt has {num_tokens} tokens" in small.json["error"]
+
+
 async def test_keys_bodies_and_ends_are_as_everywhere() -> None:
     config = ServerConfig(api_key=("secret",), max_body_bytes=1024)
     key = {"authorization": "Bearer secret"}

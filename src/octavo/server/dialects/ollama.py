@@ -95,6 +95,14 @@ def prompt_chat_of(state: ServerState, body: OllamaGenerateRequest) -> ChatCompl
     return chat
 
 
+def check_context(options: OllamaOptions | None, num_tokens: int) -> None:
+    """Raises InvalidRequestError for a prompt that the asked context does not hold."""
+    room = None if options is None else options.num_ctx
+    if room is not None and num_tokens > room:
+        rule = f"is {room}, but the prompt has {num_tokens} tokens and is not cut"
+        raise wrong("options.num_ctx", f"{rule}; raise it, leave it out, or send a shorter prompt")
+
+
 def is_load(body: OllamaChatRequest | OllamaGenerateRequest) -> bool:
     """Whether a request without a prompt only wants the model to be loaded.
 

@@ -14,6 +14,7 @@ from octavo.server.dialects.ollama import (
     GENERATE_NAMES,
     NAMES,
     chat_of,
+    check_context,
     is_load,
     prompt_chat_of,
     served_name,
@@ -56,6 +57,7 @@ async def ollama_chat(request: Request) -> Response | ASGIApp:
     run = await prepare_chat(
         state, chat, answer_id=new_id("ollama", None), tenant=tenant_of(request), names=NAMES
     )
+    check_context(body.options, run.generation.counts.prompt_tokens)
     num_best = (body.top_logprobs or 0) if body.logprobs else None
     answer = OllamaAnswer(run, model, is_chat=True, streams=bool(chat.stream), num_best=num_best)
     return await respond(request, answer, stream_type=LINES)
@@ -86,6 +88,7 @@ async def ollama_generate(request: Request) -> Response | ASGIApp:
         names=GENERATE_NAMES,
         raw=body.prompt if chat.add_special_tokens else None,
     )
+    check_context(body.options, run.generation.counts.prompt_tokens)
     num_best = (body.top_logprobs or 0) if body.logprobs else None
     answer = OllamaAnswer(run, model, is_chat=False, streams=bool(chat.stream), num_best=num_best)
     return await respond(request, answer, stream_type=LINES)

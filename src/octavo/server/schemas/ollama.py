@@ -26,7 +26,7 @@ class OllamaOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     frequency_penalty: float | None = None
     repeat_penalty: float | None = None
     repeat_last_n: int | None = None  # -1 only: penalties look at all tokens
-    num_ctx: int | None = None  # at most the context of the server
+    num_ctx: int | None = None  # from the prompt's tokens to the server's context
     # Only values that ask for nothing.
     typical_p: float | None = None
     tfs_z: float | None = None
