@@ -48,7 +48,7 @@ const uint8_t* MaskFiller::get(size_t index) {
   }
   if (mask.state.load(std::memory_order_acquire) == kFailed) {
     throw std::runtime_error(
-        "what may come next in the form of its answer cannot be found: the form became too complex");
+        "no token is left to sample: the form of the answer became too complex to say what may come next");
   }
   return reinterpret_cast<const uint8_t*>(mask.bits.data());
 }

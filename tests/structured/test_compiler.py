@@ -155,6 +155,8 @@ REFUSED = [
     ("choice", ["a", ""], "empty text"),
     ("regex", "[", "pars"),
     ("regex", "", "empty"),
+    ("regex", "a{1000000}", "too many states: ask for fewer and smaller repetitions"),
+    ("json_schema", {"type": "string", "pattern": "^a{1000000}$"}, "too many states"),
     ("grammar", "root ::=", "empty"),
     ("grammar", "start: undefined_rule", "undefined_rule"),
     ("grammar", "(" * 5000, "5000 levels"),

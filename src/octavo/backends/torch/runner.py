@@ -23,6 +23,7 @@ from octavo.contracts.grammar import ConstraintError, Mask, bits_of
 from octavo.contracts.kv_plan import MemoryNeeds, MemoryPlan
 from octavo.contracts.progress import ReportProgress
 from octavo.contracts.step import (
+    UNANSWERABLE,
     NewRow,
     PoolingMethod,
     SamplingSpec,
@@ -392,7 +393,10 @@ class TorchRunner:
             else:
                 self._score(wanted, logits, result)
         except (RuntimeError, ConstraintError) as error:
-            result.errors.setdefault(wanted.row, str(error))
+            is_ours = isinstance(error, RuntimeError)
+            result.errors.setdefault(
+                wanted.row, str(error) if is_ours else f"{UNANSWERABLE}: {error}"
+            )
             if wanted.draws:
                 self._keep(wanted, 0, result)
 
