@@ -82,7 +82,8 @@ def stored_tensors(folder: Path, method: str) -> dict[str, Tensor]:
     matrix = torch.randn(16, 128, generator=torch.Generator().manual_seed(1))
     stored = used.quantise(matrix).tensors
     beside = used.file_name != "config.json"
-    write_json(folder / "config.json", CONFIG | ({} if beside else {"quantization_config": used.config}))
+    inside = {} if beside else {"quantization_config": used.config}
+    write_json(folder / "config.json", CONFIG | inside)
     if beside:
         write_json(folder / used.file_name, used.config)
     return {f"{STEM}.{ending}": tensor.contiguous() for ending, tensor in stored.items()}
