@@ -375,8 +375,8 @@ void bind_session(nb::module_& module) {
           "row"_a, "token_ids"_a, "num_prompt_tokens"_a, "num_computed_tokens"_a, "block_ids"_a,
           "sampling"_a, "twin_row"_a, "pooling"_a = Pooling::None, "second_segment"_a = -1);
   nb::class_<Session>(module, "Session")
-      .def(nb::init<std::shared_ptr<Forward>, std::shared_ptr<HostPool>, int64_t, int64_t>(),
-           "forward"_a, "host"_a.none(), "max_rows"_a, "max_len"_a)
+      .def(nb::init<std::shared_ptr<Forward>, std::shared_ptr<HostPool>, int64_t, int64_t, bool>(),
+           "forward"_a, "host"_a.none(), "max_rows"_a, "max_len"_a, "has_idle_core"_a)
       .def(
           "step",
           [](Session& session, Ints freed_rows, std::vector<NewRow> new_rows, Ints table_rows,

@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 
+#include "row_groups.hpp"
+
 namespace octavo {
 namespace {
 
@@ -58,6 +60,8 @@ void run_by_hand(Forward& forward, const HandBatch& hand) {
   for (const auto& [first, count, context, blocks] : hand.rows) {
     batch_rows.push_back({first, count, context, blocks.data()});
   }
+  RowGroups(forward.kv().num_blocks(), forward.kv().block_size())
+      .gather(batch_rows.data(), static_cast<int64_t>(batch_rows.size()));
   const std::vector<int32_t> first_segments(hand.token_ids.size(), 0);
   StepBatch batch{};
   batch.num_tokens = static_cast<int32_t>(hand.token_ids.size());

@@ -5,7 +5,8 @@
 
 namespace octavo {
 
-MaskFiller::MaskFiller() : process_id_(current_process_id()) {}
+MaskFiller::MaskFiller(bool has_idle_core)
+    : has_idle_core_(has_idle_core), process_id_(current_process_id()) {}
 
 MaskFiller::~MaskFiller() {
   if (worker_ == nullptr) return;
@@ -31,7 +32,7 @@ void MaskFiller::start(const std::vector<MaskSource>& sources) {
     num_masks_ = sources.size();
     is_over_.store(num_masks_ == 0);
   }
-  if (num_masks_ == 0) return;
+  if (num_masks_ == 0 || !has_idle_core_) return;
   if (worker_ == nullptr) {
     auto worker = std::make_unique<Worker>();
     const BlockSignals block;  // inherited by the thread

@@ -1,9 +1,10 @@
 // Masks of tokens that are made while the step computes.
 //
 // What may come next in an answer of some form is known once the token before it is, and needed only when
-// logits are there. So a thread of our own makes the masks of a step, one after the other, from its
-// beginning; a compute thread that needs one which nobody has begun makes it itself. Where a core is idle
-// they cost nothing then, and where none is, all threads share them.
+// logits are there. So where a core is idle a thread of our own makes the masks of a step, one after the
+// other, from its beginning; they cost nothing then. A compute thread that needs one which nobody has begun
+// makes it itself. Where no core is idle that is the only way: another thread would take the core of a
+// compute thread, and all others would wait for that one at the next barrier.
 #pragma once
 
 #include <atomic>
@@ -29,7 +30,7 @@ struct MaskSource {
 
 class MaskFiller {
  public:
-  MaskFiller();
+  explicit MaskFiller(bool has_idle_core);
   ~MaskFiller();
   MaskFiller(const MaskFiller&) = delete;
   MaskFiller& operator=(const MaskFiller&) = delete;
@@ -71,6 +72,7 @@ class MaskFiller {
   std::atomic<bool> is_over_{true};           // the step needs nothing more
   std::atomic<bool> stopping_{false};
   WaitPoint made_{kOneMaskNs};
+  bool has_idle_core_;
   int64_t process_id_;
   std::unique_ptr<Worker> worker_;
 };

@@ -42,13 +42,15 @@ int64_t vocabulary_of(const Program& program) {
 }  // namespace
 
 Session::Session(std::shared_ptr<Forward> forward, std::shared_ptr<HostPool> host,
-                 int64_t max_rows, int64_t max_len)
+                 int64_t max_rows, int64_t max_len, bool has_idle_core)
     : forward_(std::move(forward)),
       host_(std::move(host)),
       rows_({max_rows, max_len, vocabulary_of(forward_->program()),
              forward_->program().table_rows(EmbedKey::Segment), forward_->kv().num_blocks(),
              forward_->kv().block_size(), forward_->windows()}),
-      fresh_(forward_->kv()) {
+      fresh_(forward_->kv()),
+      row_groups_(forward_->kv().num_blocks(), forward_->kv().block_size()),
+      filler_(has_idle_core) {
   require(host_ == nullptr || host_->slot_bytes() >= forward_->kv().block_bytes(),
           "a KV block does not fit a host slot");
   in_step_.resize(static_cast<size_t>(max_rows));
@@ -136,7 +138,8 @@ void Session::make_batch(const StepInput& input) {
   }
   set_masks(input);
   set_processed(input);
-  for (const std::vector<BatchRow>& rows : group_rows_) {
+  for (std::vector<BatchRow>& rows : group_rows_) {
+    row_groups_.gather(rows.data(), static_cast<int64_t>(rows.size()));
     batch_rows_.insert(batch_rows_.end(), rows.begin(), rows.end());
   }
 }

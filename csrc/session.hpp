@@ -17,6 +17,7 @@
 #include "fresh_blocks.hpp"
 #include "host_pool.hpp"
 #include "mask_filler.hpp"
+#include "row_groups.hpp"
 #include "rows.hpp"
 #include "sampler.hpp"
 
@@ -82,9 +83,9 @@ class Session {
  public:
   // max_rows sequences of at most max_len tokens; the step's tokens and the vocabulary are limited by
   // the program. `host` is where blocks are swapped to; null: nowhere. Throws std::invalid_argument when
-  // a block does not fit a slot.
+  // a block does not fit a slot. `has_idle_core` says that the machine has more cores than threads compute.
   Session(std::shared_ptr<Forward> forward, std::shared_ptr<HostPool> host, int64_t max_rows,
-          int64_t max_len);
+          int64_t max_len, bool has_idle_core);
 
   // Not to be called by two threads at once (throws std::logic_error).
   StepOutput step(StepInput input);
@@ -147,6 +148,7 @@ class Session {
   std::shared_ptr<HostPool> host_;
   RowTable rows_;
   FreshBlocks fresh_;
+  RowGroups row_groups_;
   MaskFiller filler_;
   std::mutex stepping_;
 

@@ -3,8 +3,9 @@
 // attention_plan.hpp says who computes which chunks of which tile, attention_chunk.hpp how one chunk is
 // computed for one token; this file walks tiles and chunks and merges them (online softmax, Milakov and
 // Gimelshein 2018). A query's result is the merge, in order of position, of its chunks. Query vectors, of
-// all heads of a KV head and of neighbouring tokens, are computed side by side, so that a key is read once
-// for all of them; for a tile of many tokens, keys and values are also widened to float32 once.
+// all heads of a KV head and of neighbouring tokens or of rows with a common prefix, are computed side by
+// side, so that a key is read once for all of them; for many tokens, keys and values are also widened to
+// float32 once.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +49,7 @@ OCTAVO_INLINE Partial shared_partial(const AttentionArgs& args, const AttentionS
 // Where the output of a query vector of `unit` goes.
 OCTAVO_INLINE float* row_output(const AttentionArgs& args, const AttentionUnit& unit, int64_t token,
                                 int64_t head) {
-  return args.out + (unit.first_token + token) * args.out_stride +
+  return args.out + unit.index_of(token) * args.out_stride +
          (unit.first_head + head) * args.kv.head_dim;
 }
 
@@ -80,13 +81,16 @@ class AttentionTile {
   void run(const AttentionShare& share, const AttentionShare& following) {
     const AttentionUnit& unit = share.unit;
     load_queries(unit);
-    for (int64_t chunk = share.begin_chunk; chunk < share.end_chunk; ++chunk) {
-      if (streams(unit)) map_later(share, chunk, following);
+    for (int64_t index = share.begin; index < share.end; ++index) {
+      const AttentionTask task = unit.task(index);
+      const Place later = index + 1 < share.end
+                              ? place_of(unit, unit.task(index + 1))
+                              : place_of(following.unit, following.unit.task(following.begin));
       if (share.is_split) {
-        compute_chunk(unit, chunk, shared_partial(args_, share, chunk));
+        compute_task(unit, task, later, shared_partial(args_, share, task.chunk));
       } else {
-        compute_chunk(unit, chunk, next_of_unit());
-        merge(unit, chunk);
+        compute_task(unit, task, later, next_of_unit());
+        merge(unit, task);
       }
     }
     if (!share.is_split) finish(unit);
@@ -107,23 +111,31 @@ class AttentionTile {
 
   // Few tokens read every key about once, so what they wait for is memory. Heads of which no tile can be
   // widened are read in the same way.
-  bool streams(const AttentionUnit& unit) const {
-    return unit.num_tokens < kWidenTokens || (type != KvType::F32 && tile_groups_ == 0);
+  bool streams(const AttentionTask& task) const {
+    return task.num_tokens() < kWidenTokens || (type != KvType::F32 && tile_groups_ == 0);
   }
-  bool widens(const AttentionUnit& unit) const { return type != KvType::F32 && !streams(unit); }
+  bool widens(const AttentionTask& task) const { return type != KvType::F32 && !streams(task); }
+
+  // Where some keys of a chunk are read.
+  struct Place {
+    const BatchRow* row;
+    int64_t kv_head;
+    int64_t chunk;
+    KeyRange groups;
+  };
 
   // Numbers of a key or value.
   int64_t row_numbers() const { return head_dim_ / Store::kDims; }
 
   KeyRange visible(const AttentionUnit& unit, int64_t token) const {
-    return visible_keys(args_, *unit.row, unit.first_position + token);
+    return visible_keys(args_, unit.row_of(token), unit.position_of(token));
   }
 
-  // Calls visit(token, keys) for the tokens that see keys of `chunk`, counted from its beginning.
+  // Calls visit(token, keys) for the tokens that see keys of the task, counted from the chunk's beginning.
   template <class Visit>
-  void each_token(const AttentionUnit& unit, int64_t chunk, Visit visit) const {
-    for (int64_t token = 0; token < unit.num_tokens; ++token) {
-      const KeyRange keys = in_chunk(visible(unit, token), chunk);
+  void each_token(const AttentionUnit& unit, const AttentionTask& task, Visit visit) const {
+    for (int64_t token = task.first_token; token < task.end_token; ++token) {
+      const KeyRange keys = visible_in(unit, task.chunk, token);
       if (keys.begin < keys.end) visit(token, keys);
     }
   }
@@ -139,37 +151,93 @@ class AttentionTile {
     return in_chunk(visible(unit, token), chunk);
   }
 
-  // All queries of `unit` over `chunk`.
-  void compute_chunk(const AttentionUnit& unit, int64_t chunk, const Partial& result) {
-    const KeyRange groups = groups_of(in_chunk(unit.keys, chunk));
-    map_groups(unit, chunk, groups);
+  // Keys of a task that lie in the same blocks for all of its tokens, counted from the chunk's beginning.
+  KeyRange common_keys(const AttentionUnit& unit, const AttentionTask& task) const {
+    if (!unit.is_shared()) return in_chunk(unit.keys, task.chunk);
+    if (task.num_tokens() == 1) return visible_in(unit, task.chunk, task.first_token);
+    return in_chunk({0, unit.shared_len}, task.chunk);
+  }
 
-    each_tile(groups, widens(unit) ? tile_groups_ : kChunkGroups, [&](KeyRange tile) {
-      if (widens(unit)) widen_keys(tile);
-      each_piece(0, unit.num_rows(), [&](auto count, int64_t row) {
-        // What any of the rows sees: both ends of what tokens see only grow.
-        const int64_t last = (row + decltype(count)::value - 1) / unit.num_heads;
-        const KeyRange keys{visible_in(unit, chunk, row / unit.num_heads).begin,
-                            visible_in(unit, chunk, last).end};
-        if (keys.begin < keys.end) score_rows(unit, count, row, overlap(groups_of(keys), tile));
-      });
-    });
+  Place place_of(const AttentionUnit& unit, const AttentionTask& task) const {
+    return {&unit.row_of(task.first_token), unit.kv_head, task.chunk, groups_of(common_keys(unit, task))};
+  }
 
-    each_token(unit, chunk, [&](int64_t token, KeyRange keys) {
+  void compute_task(const AttentionUnit& unit, const AttentionTask& task, const Place& later,
+                    const Partial& result) {
+    const Place common = place_of(unit, task);
+    const bool ends_apart = unit.is_shared() && task.num_tokens() > 1 &&
+                            common.groups.end < kChunkGroups;
+    find_groups(common, streams(task) ? &later : nullptr);
+    score_keys(unit, task, common.groups);
+    each_token(unit, task, [&](int64_t token, KeyRange keys) {
+      if (ends_apart) {
+        each_end(unit, task, token, later, [&](const AttentionTask& own, KeyRange groups) {
+          score_keys(unit, own, groups);
+        });
+      }
       for (int64_t head = 0; head < unit.num_heads; ++head) {
-        const Slope slope{slope_of(args_, unit, head),
-                          chunk * kChunk - unit.first_position - token};
+        const Slope slope{slope_of(args_, unit, head), task.chunk * kChunk - unit.position_of(token)};
         weigh_scores(keys, slope, token * unit.num_heads + head, result);
       }
     });
+    weigh_keys(unit, task, common.groups, result);
+    for (int64_t token = 0; ends_apart && token < task.end_token; ++token) {
+      each_end(unit, task, token, later, [&](const AttentionTask& own, KeyRange groups) {
+        weigh_keys(unit, own, groups, result);
+      });
+    }
+  }
 
-    each_tile(groups, widens(unit) ? tile_groups_ : value_groups_, [&](KeyRange tile) {
-      if (widens(unit)) widen_values(tile);
-      const KeyRange tile_keys{tile.begin * kKeyGroup, tile.end * kKeyGroup};
-      each_piece(0, unit.num_rows(), [&](auto count, int64_t row) {
-        weigh_piece(unit, chunk, count, row, tile_keys, result);
+  // Behind the common keys of the last chunk in which rows share some: calls visit(task, groups) for what
+  // one row sees there, if anything, with the groups found. Those of the common keys stay found.
+  template <class Visit>
+  void each_end(const AttentionUnit& unit, const AttentionTask& task, int64_t token, const Place& later,
+                Visit visit) {
+    const Place own = end_place(unit, task, token);
+    if (own.groups.begin >= own.groups.end) return;
+    const bool is_last = token + 1 == task.end_token;
+    const Place next = is_last ? later : end_place(unit, task, token + 1);
+    find_groups(own, next.groups.begin < next.groups.end ? &next : &own);
+    visit(AttentionTask{task.chunk, token, token + 1}, own.groups);
+  }
+
+  Place end_place(const AttentionUnit& unit, const AttentionTask& task, int64_t token) const {
+    const KeyRange groups = groups_of(visible_in(unit, task.chunk, token));
+    return {&unit.row_of(token), unit.kv_head, task.chunk,
+            {common_keys(unit, task).end / kKeyGroup, groups.end}};
+  }
+
+  // Scores of all tokens for some groups, which lie in the same blocks for all of them.
+  void score_keys(const AttentionUnit& unit, const AttentionTask& task, KeyRange groups) {
+    each_tile(groups, widens(task) ? tile_groups_ : kChunkGroups, [&](KeyRange tile) {
+      if (widens(task)) widen_keys(tile);
+      each_piece(unit, task, [&](auto count, int64_t row) {
+        // What any of the rows sees: both ends of what tokens of one row of the batch see only grow, and
+        // rows that share keys see them all.
+        const int64_t last = (row + decltype(count)::value - 1) / unit.num_heads;
+        const KeyRange keys{visible_in(unit, task.chunk, row / unit.num_heads).begin,
+                            visible_in(unit, task.chunk, last).end};
+        if (keys.begin < keys.end) score_rows(task, count, row, overlap(groups_of(keys), tile));
       });
     });
+  }
+
+  // Add the values of these groups, as far as tokens see them.
+  void weigh_keys(const AttentionUnit& unit, const AttentionTask& task, KeyRange groups,
+                  const Partial& result) {
+    each_tile(groups, widens(task) ? tile_groups_ : value_groups_, [&](KeyRange tile) {
+      if (widens(task)) widen_values(tile);
+      const KeyRange tile_keys{tile.begin * kKeyGroup, tile.end * kKeyGroup};
+      each_piece(unit, task, [&](auto count, int64_t row) {
+        weigh_piece(unit, task, count, row, tile_keys, result);
+      });
+    });
+  }
+
+  // Calls visit(Count<n>{}, row) for pieces of the task's query vectors.
+  template <class Visit>
+  static void each_piece(const AttentionUnit& unit, const AttentionTask& task, Visit visit) {
+    octavo::each_piece(task.first_token * unit.num_heads, task.end_token * unit.num_heads, visit);
   }
 
   // From the scores of one row to weights; its output begins at zero.
@@ -187,34 +255,34 @@ class AttentionTile {
   // Add values of `tile` to the rows of a piece: those that all of its tokens see for all rows at once,
   // what is before and behind for each token.
   template <class Piece>
-  void weigh_piece(const AttentionUnit& unit, int64_t chunk, Piece piece, int64_t row, KeyRange tile,
-                   const Partial& result) {
+  void weigh_piece(const AttentionUnit& unit, const AttentionTask& task, Piece piece, int64_t row,
+                   KeyRange tile, const Partial& result) {
     const int64_t end_row = row + Piece::value;
     const int64_t first = row / unit.num_heads, last = (end_row - 1) / unit.num_heads;
-    const KeyRange common = overlap({visible_in(unit, chunk, last).begin,
-                                     visible_in(unit, chunk, first).end}, tile);
+    const KeyRange common = overlap({visible_in(unit, task.chunk, last).begin,
+                                     visible_in(unit, task.chunk, first).end}, tile);
     if (common.begin >= common.end) {
-      weigh_tokens(unit, chunk, row, end_row, tile, result);
+      weigh_tokens(unit, task, row, end_row, tile, result);
     } else if (first == last) {
-      weigh_rows(unit, piece, row, common, result);
+      weigh_rows(task, piece, row, common, result);
     } else {
-      weigh_tokens(unit, chunk, row, end_row, {tile.begin, common.begin}, result);
-      weigh_rows(unit, piece, row, common, result);
-      weigh_tokens(unit, chunk, row, end_row, {common.end, tile.end}, result);
+      weigh_tokens(unit, task, row, end_row, {tile.begin, common.begin}, result);
+      weigh_rows(task, piece, row, common, result);
+      weigh_tokens(unit, task, row, end_row, {common.end, tile.end}, result);
     }
   }
 
   // Add values of `range`, as far as tokens see them, to rows [row, end_row), token by token.
-  void weigh_tokens(const AttentionUnit& unit, int64_t chunk, int64_t row, int64_t end_row,
+  void weigh_tokens(const AttentionUnit& unit, const AttentionTask& task, int64_t row, int64_t end_row,
                     KeyRange range, const Partial& result) {
     if (range.begin >= range.end) return;
     while (row < end_row) {
       const int64_t token = row / unit.num_heads;
       const int64_t token_end = least((token + 1) * unit.num_heads, end_row);
-      const KeyRange keys = overlap(visible_in(unit, chunk, token), range);
+      const KeyRange keys = overlap(visible_in(unit, task.chunk, token), range);
       if (keys.begin < keys.end) {
-        each_piece(row, token_end, [&](auto count, int64_t first) {
-          weigh_rows(unit, count, first, keys, result);
+        octavo::each_piece(row, token_end, [&](auto count, int64_t first) {
+          weigh_rows(task, count, first, keys, result);
         });
       }
       row = token_end;
@@ -229,41 +297,35 @@ class AttentionTile {
     }
   }
 
-  // Find the groups of `chunk` in the cache.
-  void map_groups(const AttentionUnit& unit, int64_t chunk, KeyRange groups) {
+  // Find groups in the cache, and pair them with those that are read afterwards, where somebody waits.
+  void find_groups(const Place& place, const Place* later) {
     const KvLayer& kv = args_.kv;
-    const int64_t position = chunk * kChunk + groups.begin * kKeyGroup;
-    const int32_t* block_id = unit.row->block_table + position / kv.block_size;
+    const int64_t position = place.chunk * kChunk + place.groups.begin * kKeyGroup;
+    const int32_t* block_id = place.row->block_table + position / kv.block_size;
     int64_t slot = position % kv.block_size;
     map_.key_stride = map_.value_scales = kv.block_size;
-    for (int64_t group = groups.begin; group < groups.end; ++group) {
-      map_.keys[group] = block_keys<const Number>(kv, *block_id, unit.kv_head) + slot;
+    for (int64_t group = place.groups.begin; group < place.groups.end; ++group) {
+      map_.keys[group] = block_keys<const Number>(kv, *block_id, place.kv_head) + slot;
       map_.values[group] =
-          block_values<const Number>(kv, *block_id, unit.kv_head) + slot * row_numbers();
+          block_values<const Number>(kv, *block_id, place.kv_head) + slot * row_numbers();
       if constexpr (has_scales(type)) {
-        map_.scales[group] = block_scales(kv, *block_id, unit.kv_head) + slot;
+        map_.scales[group] = block_scales(kv, *block_id, place.kv_head) + slot;
       }
       slot += kKeyGroup;
       if (slot < kv.block_size) continue;
       slot = 0;
       ++block_id;
     }
+    if (later != nullptr) pair_groups(place.groups, *later);
   }
 
-  // Pair the groups of `chunk` with those that are read afterwards: of the unit's next chunk, or of the
-  // first chunk of the unit that follows.
-  void map_later(const AttentionShare& share, int64_t chunk, const AttentionShare& following) {
-    const bool stays = chunk + 1 < share.end_chunk;
-    const AttentionUnit& unit = stays ? share.unit : following.unit;
-    const int64_t next_chunk = stays ? chunk + 1 : following.begin_chunk;
+  void pair_groups(KeyRange groups, const Place& later) {
     const KvLayer& kv = args_.kv;
-    const KeyRange groups = groups_of(in_chunk(share.unit.keys, chunk));
-    const KeyRange later = groups_of(in_chunk(unit.keys, next_chunk));
     for (int64_t group = groups.begin; group < groups.end; ++group) {
-      const int64_t other = least(later.begin + group - groups.begin, later.end - 1);
-      const int64_t position = next_chunk * kChunk + other * kKeyGroup;
-      const int64_t block_id = unit.row->block_table[position / kv.block_size];
-      map_.later_keys[group] = block_keys<const Number>(kv, block_id, unit.kv_head) +
+      const int64_t other = least(later.groups.begin + group - groups.begin, later.groups.end - 1);
+      const int64_t position = later.chunk * kChunk + other * kKeyGroup;
+      const int64_t block_id = later.row->block_table[position / kv.block_size];
+      map_.later_keys[group] = block_keys<const Number>(kv, block_id, later.kv_head) +
                                position % kv.block_size * row_numbers();
     }
   }
@@ -298,8 +360,7 @@ class AttentionTile {
     float* to = queries_;
     const int64_t count = unit.num_heads * head_dim_;
     for (int64_t token = 0; token < unit.num_tokens; ++token, to += count) {
-      const float* q = args_.q + (unit.first_token + token) * args_.q_stride +
-                       unit.first_head * head_dim_;
+      const float* q = args_.q + unit.index_of(token) * args_.q_stride + unit.first_head * head_dim_;
       __builtin_memcpy(to, q, static_cast<size_t>(count) * sizeof(float));
       if constexpr (!is_rotated(type)) continue;
       for (int64_t head = 0; head < unit.num_heads; ++head) rotate<V>(to + head * head_dim_, head_dim_);
@@ -308,8 +369,8 @@ class AttentionTile {
 
   // Scores of the rows of a piece for some groups of keys.
   template <class Piece>
-  void score_rows(const AttentionUnit& unit, Piece piece, int64_t row, KeyRange groups) {
-    if (streams(unit)) return score<type, true>(piece, row, map_, groups);
+  void score_rows(const AttentionTask& task, Piece piece, int64_t row, KeyRange groups) {
+    if (streams(task)) return score<type, true>(piece, row, map_, groups);
     if constexpr (type == KvType::F32) score<type, false>(piece, row, map_, groups);
     else score<KvType::F32, false>(piece, row, wide_map_, groups);
   }
@@ -327,9 +388,9 @@ class AttentionTile {
 
   // Add the values of some keys, which all rows of the piece see.
   template <class Piece>
-  void weigh_rows(const AttentionUnit& unit, Piece piece, int64_t row, KeyRange keys,
+  void weigh_rows(const AttentionTask& task, Piece piece, int64_t row, KeyRange keys,
                   const Partial& result) {
-    if (streams(unit)) return weigh<type, true>(piece, row, map_, keys, result);
+    if (streams(task)) return weigh<type, true>(piece, row, map_, keys, result);
     if constexpr (type == KvType::F32) weigh<type, false>(piece, row, map_, keys, result);
     else weigh<KvType::F32, false>(piece, row, wide_map_, keys, result);
   }
@@ -340,10 +401,10 @@ class AttentionTile {
                                                    result.out + row * head_dim_);
   }
 
-  // Merge what compute_chunk left in next_of_unit() into total_of_unit().
-  void merge(const AttentionUnit& unit, int64_t chunk) {
-    each_token(unit, chunk, [&](int64_t token, KeyRange) {
-      const bool is_first = visible(unit, token).first_chunk() == chunk;
+  // Merge what compute_task left in next_of_unit() into total_of_unit().
+  void merge(const AttentionUnit& unit, const AttentionTask& task) {
+    each_token(unit, task, [&](int64_t token, KeyRange) {
+      const bool is_first = visible(unit, token).first_chunk() == task.chunk;
       for (int64_t head = 0; head < unit.num_heads; ++head) {
         const int64_t row = token * unit.num_heads + head;
         if (is_first) copy_chunk<V>(next_of_unit(), total_of_unit(), row, head_dim_);
@@ -381,13 +442,12 @@ template <class V, KvType type>
 void attend(const AttentionArgs& args, int thread, int num_threads) {
   AttentionTile<V, type> tile(args);
   AttentionShare current{};
-  current.begin_chunk = current.end_chunk = 0;
   AttentionPlan(args, thread, num_threads).each_share([&](const AttentionShare& share) {
-    if (share.begin_chunk == share.end_chunk) return;
-    if (current.begin_chunk < current.end_chunk) tile.run(current, share);
+    if (share.begin == share.end) return;
+    if (current.begin < current.end) tile.run(current, share);
     current = share;
   });
-  if (current.begin_chunk < current.end_chunk) tile.run(current, current);
+  if (current.begin < current.end) tile.run(current, current);
 }
 
 // The first phase: everything but the merge of split units.
@@ -414,7 +474,7 @@ void attention_merge(const AttentionArgs& args, int thread, int num_threads) {
     for (int64_t row = 0; row < unit.num_rows(); ++row) {
       if ((share.first_split_row + row) % num_threads != thread) continue;
       const int64_t token = row / unit.num_heads;
-      const KeyRange keys = visible_keys(args, *unit.row, unit.first_position + token);
+      const KeyRange keys = visible_keys(args, unit.row_of(token), unit.position_of(token));
       const Partial total = shared_partial(args, share, keys.first_chunk());
       for (int64_t chunk = keys.first_chunk() + 1; chunk < keys.end_chunk(); ++chunk) {
         merge_chunk<V>(shared_partial(args, share, chunk), total, row, head_dim);

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
+#include <thread>
 #include <vector>
 
+#include "../row_groups.hpp"
 #include "check.hpp"
 #include "kernel_tables.hpp"
 
@@ -18,6 +21,7 @@ struct Shape {
   int64_t block_size;
   int64_t window = 0;
   float soft_cap = 0.0f;
+  bool is_biased = false;  // by sinks and by slopes
 
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
   // Bytes of the keys and values of so many tokens.
@@ -132,6 +136,13 @@ struct Sequence {
         q(random.normals(length * shape.num_heads * shape.head_dim, 1.5f)),
         k(random.normals(length * shape.num_kv_heads * shape.head_dim)),
         v(random.normals(length * shape.num_kv_heads * shape.head_dim)) {}
+
+  // Take over the first tokens of another sequence.
+  void begin_like(const Shape& shape, const Sequence& other, int64_t num_tokens) {
+    std::copy_n(other.q.begin(), num_tokens * shape.num_heads * shape.head_dim, q.begin());
+    std::copy_n(other.k.begin(), num_tokens * shape.num_kv_heads * shape.head_dim, k.begin());
+    std::copy_n(other.v.begin(), num_tokens * shape.num_kv_heads * shape.head_dim, v.begin());
+  }
 };
 
 // Tokens [begin, end) of a sequence, as one row of a step.
@@ -153,6 +164,11 @@ class Runner {
     }
   }
 
+  // The first tokens of a sequence are in the blocks of another one, as many as fill blocks.
+  void share(size_t sequence, size_t other, int64_t num_tokens) {
+    std::copy_n(tables_[other].begin(), num_tokens / shape_.block_size, tables_[sequence].begin());
+  }
+
   void step(const std::vector<Piece>& pieces, int num_threads) {
     std::vector<BatchRow> rows;
     std::vector<float> q, k, v;
@@ -171,6 +187,9 @@ class Runner {
       num_tokens += rows.back().num_tokens;
       max_len = std::max(max_len, piece.end);
     }
+    const std::vector<BatchRow> in_order = rows;
+    RowGroups(cache_.kv().num_blocks, shape_.block_size).gather(rows.data(), static_cast<int64_t>(rows.size()));
+    for (const BatchRow& row : rows) num_sharing += row.num_sharing > 1 ? row.num_sharing : 0;
     StepBatch batch{};
     batch.num_tokens = num_tokens;
     batch.num_rows = static_cast<int32_t>(rows.size());
@@ -178,13 +197,14 @@ class Runner {
     write(batch, k, v, kv_width() + gap, num_threads);
     const std::vector<float> out = attend(batch, q, width() + gap, max_len, num_threads);
     for (size_t r = 0; r < pieces.size(); ++r) {
-      std::copy_n(out.begin() + rows[r].first_token * width(), rows[r].num_tokens * width(),
+      std::copy_n(out.begin() + in_order[r].first_token * width(), in_order[r].num_tokens * width(),
                   outputs[pieces[r].sequence].begin() + pieces[r].begin * width());
     }
   }
 
   std::vector<std::vector<float>> outputs;
   int64_t used_partials = 0;
+  int64_t num_sharing = 0;  // rows that shared a prefix, counted over all steps
 
  private:
   static int64_t num_blocks(const Shape& shape, const std::vector<Sequence>& sequences) {
@@ -220,12 +240,21 @@ class Runner {
     const int64_t guard = 64;
     std::vector<float> memory(static_cast<size_t>(partials + guard), NAN);
     std::vector<float> out(static_cast<size_t>(batch.num_tokens * width()), NAN);
-    const AttentionArgs args{cache_.kv(), &batch, q.data(), q_stride, out.data(), width(),
-                             shape_.num_heads, shape_.scale(), shape_.window, shape_.soft_cap,
-                             memory.data()};
-    // No thread waits for another inside a phase, so they may as well take turns.
+    AttentionArgs args{cache_.kv(), &batch, q.data(), q_stride, out.data(), width(),
+                       shape_.num_heads, shape_.scale(), shape_.window, shape_.soft_cap,
+                       memory.data()};
+    std::vector<float> biases;  // of each head, as sink and as slope
+    for (int64_t head = 0; head < shape_.num_heads; ++head) {
+      biases.push_back(0.5f / static_cast<float>(head + 1));
+    }
+    if (shape_.is_biased) args.sinks = args.slopes = biases.data();
     for (const auto phase : {kernels_.attention, kernels_.attention_merge}) {
-      for (int thread = 0; thread < num_threads; ++thread) phase(args, thread, num_threads);
+      std::vector<std::thread> others;
+      for (int thread = 1; thread < num_threads; ++thread) {
+        others.emplace_back(phase, std::cref(args), thread, num_threads);
+      }
+      phase(args, 0, num_threads);
+      for (std::thread& other : others) other.join();
     }
     for (int64_t i = 0; i < partials + guard; ++i) {
       if (std::isnan(memory[static_cast<size_t>(i)])) continue;

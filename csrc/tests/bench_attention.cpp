@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "../row_groups.hpp"
 #include "attention_cases.hpp"
 
 using namespace octavo;
@@ -19,6 +20,7 @@ struct Workload {
   const char* name;
   Shape shape;
   int64_t num_rows, context_len, num_tokens;  // of each row
+  int64_t shared_len = 0;  // tokens at the beginning that all rows have in the same blocks
 };
 
 const char* type_name(KvType type) {
@@ -45,11 +47,17 @@ void bench_workload(const KernelTable& kernels, const Workload& work, int num_th
     std::memset(kv.data, 0x3c, static_cast<size_t>(shape.bytes(blocks * shape.block_size)));
   }
   std::vector<BatchRow> rows;
-  for (int64_t row = 0; row < work.num_rows; ++row) tables.push_back(layers[0].table(length));
+  for (int64_t row = 0; row < work.num_rows; ++row) {
+    tables.push_back(layers[0].table(length));
+    std::copy_n(tables.front().begin(), work.shared_len / shape.block_size, tables.back().begin());
+  }
   for (int64_t row = 0; row < work.num_rows; ++row) {
     rows.push_back({static_cast<int32_t>(row * work.num_tokens),
                     static_cast<int32_t>(work.num_tokens), static_cast<int32_t>(work.context_len),
                     tables[static_cast<size_t>(row)].data()});
+  }
+  if (work.shared_len > 0) {
+    RowGroups(layers[0].kv().num_blocks, shape.block_size).gather(rows.data(), work.num_rows);
   }
   StepBatch batch{};
   batch.num_tokens = static_cast<int32_t>(work.num_rows * work.num_tokens);
@@ -86,7 +94,7 @@ void bench_workload(const KernelTable& kernels, const Workload& work, int num_th
   const double rows_and_layers = static_cast<double>(work.num_rows * num_layers);
   const double flops = 4.0 * keys * static_cast<double>(width) * rows_and_layers;
   const double bytes = read * static_cast<double>(shape.bytes(1)) * rows_and_layers;
-  std::printf("  %-7s %d threads  %-22s %s  %8.2f ms  %6.1f GB/s  %6.1f GFLOP/s\n", kernels.name,
+  std::printf("  %-7s %d threads  %-28s %s  %8.2f ms  %6.1f GB/s  %6.1f GFLOP/s\n", kernels.name,
               num_threads, work.name, type_name(shape.type), seconds * 1e3,
               bytes / seconds * 1e-9, flops / seconds * 1e-9);
   std::fflush(stdout);
@@ -142,6 +150,14 @@ void bench_policy(const KernelTable& kernels, const char* filter) {
     for (const Workload& work : {Workload{"decode 32 x 160", smollm2, 32, 159, 1},
                                  Workload{"decode 1 x 2048", smollm2, 1, 2047, 1},
                                  Workload{"prefill 1 x 512", smollm2, 1, 0, 512},
+                                 Workload{"decode 8 x 2048", smollm2, 8, 2079, 1},
+                                 Workload{"decode 8 x 2048 shared", smollm2, 8, 2079, 1, 2048},
+                                 Workload{"decode 2 x 2048 shared", smollm2, 2, 2079, 1, 2048},
+                                 Workload{"decode 8 x 512 shared", smollm2, 8, 543, 1, 512},
+                                 Workload{"decode 8 x 256 shared", smollm2, 8, 287, 1, 256},
+                                 Workload{"decode 32 x 2048 shared", smollm2, 32, 2079, 1, 2048},
+                                 Workload{"gemma decode 8 x 2048 shared", gemma3, 8, 2079, 1, 2048},
+                                 Workload{"gemma decode 8 x 256 shared", gemma3, 8, 287, 1, 256},
                                  Workload{"gemma decode 32 x 160", gemma3, 32, 159, 1},
                                  Workload{"gemma decode 1 x 2048", gemma3, 1, 2047, 1},
                                  Workload{"gemma prefill 1 x 512", gemma3, 1, 0, 512}}) {

@@ -209,10 +209,57 @@ void check_split(const KernelTable& kernels) {
   }
 }
 
+// Families of sequences with common beginnings, at decode: the bits are those of each sequence alone, with
+// every way of keeping blocks for each or sharing them.
+void check_sharing(const KernelTable& kernels, const Shape& shape, int64_t common, int64_t more,
+                   Random& random) {
+  std::vector<Sequence> sequences;
+  for (int64_t i = 0; i < 9; ++i) {
+    sequences.emplace_back(shape, common + more + random.between(3, 300), random);
+  }
+  const auto begins_like = [&](size_t s) -> std::pair<size_t, int64_t> {
+    return {s < 6 ? 0 : 6, s < 6 ? common + (s % 2) * more : common};  // a family in two parts, and another
+  };
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const auto [other, length] = begins_like(s);
+    if (other != s) sequences[s].begin_like(shape, sequences[other], length);
+  }
+  const Outputs whole = whole_and_alone(kernels, shape, sequences, random);
+  for (const int num_threads : {1, 2, 3, 16}) {
+    Runner runner(kernels, shape, sequences, random);
+    for (size_t s = 0; s < sequences.size(); ++s) {
+      const auto [other, length] = begins_like(s);
+      if (other != s) runner.share(s, other, length);
+      runner.step({{s, 0, sequences[s].length - 2}}, 1);
+    }
+    for (const int64_t left : {2, 1}) {
+      std::vector<Piece> pieces;
+      for (size_t i = 0; i < sequences.size(); ++i) {
+        const size_t s = i * 4 % sequences.size();  // families are mixed
+        pieces.push_back({s, sequences[s].length - left, sequences[s].length - left + 1});
+      }
+      runner.step(pieces, num_threads);
+    }
+    check(runner.num_sharing >= 14, "%s: %ld rows shared a prefix", kernels.name,
+          static_cast<long>(runner.num_sharing));
+    check_equal("sharing", kernels, shape, whole, runner.outputs);
+  }
+}
+
+void check_shared_prefixes(const KernelTable& kernels) {
+  Random random(8);
+  for (const KvType type : kKvTypes) {
+    check_sharing(kernels, {9, 3, 64, type, 32, 0, 0.0f, true}, 512, 64, random);
+    check_sharing(kernels, {4, 1, 16, type, 8, 0, 2.0f}, 528, 300, random);  // ends inside a chunk, in eights
+    check_sharing(kernels, {2, 2, 32, type, 16, 800}, 512, 32, random);      // a window has passed some
+    check_sharing(kernels, {60, 1, 16, type, 32}, 512, 0, random);           // more heads than a tile holds
+  }
+}
+
 // What the threads of an op say about its units.
 struct PlanRecord {
   using Key = std::pair<int64_t, int64_t>;  // first token, first head
-  std::map<Key, int64_t> chunks_left;       // that no thread took
+  std::map<Key, int64_t> tasks_left;       // that no thread took
   std::map<Key, int64_t> partials;          // of split units
   std::vector<int64_t> work;                // of each thread, by the plan's measure of cost
   int64_t largest_unit = 0;
@@ -229,36 +276,85 @@ struct PlanRecord {
  private:
   void add(const AttentionShare& share) {
     const AttentionUnit& unit = share.unit;
-    const Key key{unit.first_token, unit.first_head};
-    const int64_t taken = share.end_chunk - share.begin_chunk;
-    chunks_left.try_emplace(key, unit.num_chunks()).first->second -= taken;
+    const Key key{unit.index_of(0), unit.first_head};
+    const int64_t taken = share.end - share.begin;
+    tasks_left.try_emplace(key, unit.num_tasks()).first->second -= taken;
     if (share.is_split) {
       const int64_t offset = partials.try_emplace(key, share.partials).first->second;
       check(offset == share.partials, "threads disagree on a split unit%s", "");
     } else {
-      check(taken == unit.num_chunks(), "a part of a unit that is not split%s", "");
+      check(taken == unit.num_tasks(), "a part of a unit that is not split%s", "");
     }
-    const KeyRange own{share.begin_chunk * kChunk, share.end_chunk * kChunk};
-    const KeyRange keys = overlap(unit.keys, own);
-    const int64_t cost_per_key = unit.num_rows() + 6;
-    work.back() += std::max<int64_t>(keys.end - keys.begin, 0) * cost_per_key;
-    largest_unit = std::max(largest_unit, (unit.keys.end - unit.keys.begin) * cost_per_key);
+    for (int64_t index = share.begin; index < share.end; ++index) work.back() += cost(unit, unit.task(index));
+    int64_t whole = 0;
+    for (int64_t index = 0; index < unit.num_tasks(); ++index) whole += cost(unit, unit.task(index));
+    largest_unit = std::max(largest_unit, whole);
+  }
+
+  // Keys that are read once for all heads and tokens, and those that are read for one token alone.
+  static int64_t cost(const AttentionUnit& unit, const AttentionTask& task) {
+    const KeyRange chunk{task.chunk * kChunk, (task.chunk + 1) * kChunk};
+    const KeyRange joint{unit.keys.begin, unit.is_shared() ? unit.shared_len : unit.keys.end};
+    int64_t sum = num_keys(joint, chunk) * (unit.num_heads * task.num_tokens() + 6);
+    for (int64_t token = task.first_token; unit.is_shared() && token < task.end_token; ++token) {
+      sum += num_keys({unit.shared_len, unit.position_of(token) + 1}, chunk) * (unit.num_heads + 6);
+    }
+    return sum;
+  }
+
+  static int64_t num_keys(KeyRange keys, KeyRange chunk) {
+    const KeyRange common = overlap(keys, chunk);
+    return std::max<int64_t>(common.end - common.begin, 0);
   }
 };
 
-int64_t count_units(const AttentionArgs& args) {
+int64_t count_units(const AttentionArgs& args, int num_threads) {
   const int64_t most_rows = std::min(kTileFloats / args.kv.head_dim, kTileRows);
   const int64_t group = args.num_heads / args.kv.num_kv_heads;
   const int64_t parts = (group + most_rows - 1) / most_rows;
   const int64_t tile = most_rows / ((group + parts - 1) / parts);
   int64_t count = 0;
   for (int32_t r = 0; r < args.batch->num_rows; ++r) {
-    count += (args.batch->rows[r].num_tokens + tile - 1) / tile * args.kv.num_kv_heads * parts;
+    const BatchRow& row = args.batch->rows[r];
+    const auto is_before_window = [&](const BatchRow& each) {
+      return args.window == 0 || each.context_len < args.window;
+    };
+    const bool is_seen = std::all_of(&row, &row + row.num_sharing, is_before_window);
+    const bool is_joint = row.num_sharing > 1 && tile > 1 && is_seen;
+    int64_t tiles = (row.num_tokens + tile - 1) / tile;
+    if (is_joint) {
+      // For so many threads there is work of which all can take a part.
+      const int64_t tasks = args.kv.num_kv_heads * parts * ((row.shared_len + kChunk - 1) / kChunk);
+      const int64_t all_tasks = tasks * args.batch->num_rows;
+      const int64_t fewest = (int64_t{num_threads} * row.num_sharing + all_tasks - 1) / all_tasks;
+      tiles = std::max((row.num_sharing + tile - 1) / tile, std::min<int64_t>(fewest, row.num_sharing));
+      const int64_t rows = (row.num_sharing + tiles - 1) / tiles;
+      tiles = (row.num_sharing + rows - 1) / rows;
+    }
+    count += tiles * args.kv.num_kv_heads * parts;
+    if (is_joint) r += row.num_sharing - 1;
   }
   return count;
 }
 
-// All threads see the same units; every chunk of every unit falls to exactly one of them, and the parts
+// Rows of one token that follow each other share some of their keys.
+void share_at_random(std::vector<BatchRow>& rows, Random& random) {
+  for (size_t first = 0; first < rows.size();) {
+    const size_t most = std::min(rows.size(), first + static_cast<size_t>(random.between(1, 9)));
+    size_t end = first;
+    int32_t shared_len = 5000;
+    for (; end < most && rows[end].num_tokens == 1; ++end) {
+      shared_len = std::min(shared_len, rows[end].context_len / 32 * 32);
+    }
+    if (end > first + 1 && shared_len > 0) {
+      rows[first].num_sharing = static_cast<int32_t>(end - first);
+      rows[first].shared_len = shared_len;
+    }
+    first = std::max(end, first + 1);
+  }
+}
+
+// All threads see the same units; every task of every unit falls to exactly one of them, and the parts
 // are about equal.
 void check_plan() {
   Random random(6);
@@ -270,6 +366,7 @@ void check_plan() {
       rows.push_back({num_tokens, tokens, static_cast<int32_t>(random.below(5000)), nullptr});
       num_tokens += tokens;
     }
+    share_at_random(rows, random);
     StepBatch batch{};
     batch.num_tokens = num_tokens;
     batch.num_rows = static_cast<int32_t>(rows.size());
@@ -281,11 +378,12 @@ void check_plan() {
     args.num_heads = args.kv.num_kv_heads * random.between(1, 9);
     args.window = random.pick<int64_t>({0, 0, 1000});
 
-    const PlanRecord record(args, static_cast<int>(random.between(1, 20)));
-    const auto found = static_cast<int64_t>(record.chunks_left.size());
-    check(found == count_units(args), "case %d: %ld units", i, static_cast<long>(found));
-    for (const auto& [key, left] : record.chunks_left) {
-      check(left == 0, "case %d: %ld chunks left", i, static_cast<long>(left));
+    const auto num_threads = static_cast<int>(random.between(1, 20));
+    const PlanRecord record(args, num_threads);
+    const auto found = static_cast<int64_t>(record.tasks_left.size());
+    check(found == count_units(args, num_threads), "case %d: %ld units", i, static_cast<long>(found));
+    for (const auto& [key, left] : record.tasks_left) {
+      check(left == 0, "case %d: %ld tasks left", i, static_cast<long>(left));
     }
     int64_t total = 0;
     for (const int64_t part : record.work) total += part;
@@ -365,6 +463,7 @@ int main(int argc, char** argv) {
     run("random shapes", [&] { check_random_shapes(kernels, is_slow ? 6 : 40); });
     if (!is_slow) run("the shapes of real models", [&] { check_chosen_shapes(kernels); });
     run("long sequences are split over threads", [&] { check_split(kernels); });
+    if (!is_slow) run("shared prefixes", [&] { check_shared_prefixes(kernels); });
     run("later tokens do not reach earlier ones", [&] { check_causality(kernels); });
   }
   if (argc == 1) run("all policies give the same bits", [&] { check_policies(tables); });

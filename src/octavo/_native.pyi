@@ -470,7 +470,12 @@ class Session:
     """The rows of one engine and the steps over them."""
 
     def __init__(
-        self, forward: Forward, host: HostPool | None, max_rows: int, max_len: int
+        self,
+        forward: Forward,
+        host: HostPool | None,
+        max_rows: int,
+        max_len: int,
+        has_idle_core: bool,
     ) -> None: ...
     def step(
         self,

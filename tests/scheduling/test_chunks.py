@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from octavo.contracts.request import BeamSpec
 from octavo.contracts.step import StepPlan
 from tests.scheduling.conftest import MakeRig
 from tests.support.builders import Rig, make_request
@@ -89,6 +90,16 @@ def test_with_nobody_decoding_a_short_prompt_has_its_token_before_the_long_one_b
     assert rig.tokens_of("short")
     assert [plan.num_tokens for plan in machine.steps(1)] == [[500 - 256 - 52]]
     assert rig.tokens_of("long")
+
+
+def test_a_short_prompt_that_finds_no_room_does_not_slow_a_long_one(new_rig: MakeRig):
+    """A search of three beams waits for three rows while there are two."""
+    rig = new_rig(num_blocks=1000, max_num_batched_tokens=256, max_num_seqs=3)
+    rig.add(make_request("long", range(5000, 5700), max_tokens=1))
+    rig.step()
+    spec = BeamSpec(beam_width=3, num_returned=1)
+    rig.add(make_request("search", range(6000, 6012), max_tokens=2, beam=spec))
+    assert rig.step().num_tokens == [256]
 
 
 def test_with_nobody_decoding_prompts_of_like_lengths_follow_each_other(machine: Machine):

@@ -56,9 +56,10 @@ PROGRAMS = {
     "fresh_blocks": Program(
         ("tests/test_fresh_blocks.cpp", "fresh_blocks.cpp", "kv_pool.cpp", "memory.cpp")
     ),
+    "row_groups": Program(("tests/test_row_groups.cpp", "row_groups.cpp")),
     "sampler": Program(("tests/test_sampler.cpp", "sampler.cpp")),
     "kernels": Program(("tests/test_kernels.cpp",), uses_isa=True),
-    "attention": Program(("tests/test_attention.cpp",), uses_isa=True),
+    "attention": Program(("tests/test_attention.cpp", "row_groups.cpp"), uses_isa=True),
     "linear": Program(
         ("tests/test_linear.cpp", "tests/bench_linear.cpp", "packing.cpp"),
         per_isa=("tests/linear_kernels.cpp",),

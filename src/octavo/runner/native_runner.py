@@ -121,7 +121,13 @@ class NativeRunner:
         forward = _native.Forward(
             layout.program, self._kernels, threads, kv, max_rows=max_rows, max_len=max_len
         )
-        self._session = _native.Session(forward, self._host, max_rows=max_rows, max_len=max_len)
+        self._session = _native.Session(
+            forward,
+            self._host,
+            max_rows=max_rows,
+            max_len=max_len,
+            has_idle_core=self._num_threads < cpu_count(),
+        )
 
     def run(self, plan: StepPlan) -> StepResult:
         """See `Runner`."""
