@@ -26,7 +26,7 @@ int32_t fill_with_ones(void*, uint32_t* bits, size_t num_bytes) {
 int32_t fail(void*, uint32_t*, size_t) { return -1; }
 
 void masks_of_every_step_are_made() {
-  MaskFiller filler;
+  MaskFiller filler(true);
   for (int step = 0; step < 200; ++step) {
     filler.start({{fill_with_ones, nullptr, kBytes}, {fill_with_ones, nullptr, kBytes}});
     for (size_t mask = 0; mask < 2; ++mask) {
@@ -39,7 +39,7 @@ void masks_of_every_step_are_made() {
 }
 
 void a_mask_that_cannot_be_made_is_an_error() {
-  MaskFiller filler;
+  MaskFiller filler(true);
   filler.start({{fail, nullptr, kBytes}});
   bool has_thrown = false;
   try {
@@ -87,10 +87,10 @@ bool cannot_start(MaskFiller& filler) {
 
 void a_thread_that_cannot_be_made_is_an_error_and_the_next_step_tries_again() {
   {  // A filler that never had a thread ends without joining one.
-    MaskFiller filler;
+    MaskFiller filler(true);
     check(cannot_start(filler), "a thread was made");
   }
-  MaskFiller filler;
+  MaskFiller filler(true);
   check(cannot_start(filler), "a thread was made");
   filler.start({{fill_with_ones, nullptr, kBytes}});
   check(filler.get(0)[0] == 0xff, "no mask after a step that failed");

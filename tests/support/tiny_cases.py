@@ -318,7 +318,6 @@ CASES: dict[str, TinyCase] = {
     "mixtral": TinyCase("mixtral", {"num_local_experts": 5}, torch.bfloat16),
     "mixtral_window": TinyCase("mixtral", {"sliding_window": 9, "num_experts_per_tok": 3}),
     "qwen2_moe": TinyCase("qwen2_moe", _EXPERTS | {"shared_expert_intermediate_size": 40}),
-    "qwen2_moe_32": TinyCase("qwen2_moe", _EXPERTS | {"shared_expert_intermediate_size": 64}),
     "qwen2_moe_mixed": TinyCase(
         "qwen2_moe",
         _EXPERTS
