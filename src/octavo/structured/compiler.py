@@ -65,11 +65,6 @@ class GrammarCompiler:
         self._lock = Lock()
         self._compiled: OrderedDict[GrammarSpec, Matcher] = OrderedDict()
 
-    @property
-    def num_compiled(self) -> int:
-        """Grammars in the cache."""
-        return len(self._compiled)
-
     def compile(self, spec: GrammarSpec, param: str = "structured_outputs") -> None:
         """Make sure that `constraint` will succeed for `spec`.
 

@@ -234,7 +234,8 @@ class TorchRunner:
     @property
     def _arithmetic(self) -> str:
         """What may change a bit of the KV cache, besides the model; for its fingerprint."""
-        return f"torch {torch.__version__} {self._device} {self._config.model.dtype}"
+        activations = "int8" if self._int8 else "float32"
+        return f"torch {torch.__version__} {self._device} {self._config.model.dtype} {activations}"
 
     @property
     def _longest(self) -> int:
