@@ -157,6 +157,24 @@ async def test_a_batch_of_chats_answers_each_as_if_it_came_alone() -> None:
         assert joined["usage"][name] == sum(reply.json["usage"][name] for reply in alone)
 
 
+async def test_a_batch_of_chats_tells_of_each_prompt_in_its_choice() -> None:
+    """Nothing that is of one conversation only stands beside the choices."""
+    asked = {"return_token_ids": True, "prompt_logprobs": 1}
+    texts = ("One", "Red green")
+    config = ServerConfig(enable_per_request_metrics=True)
+    async with scripted_server(config=config, chat_template=TEMPLATE) as client:
+        alone = [(await client.post(CHATS, chat(text, **asked))).json for text in texts]
+        body = chat(messages=[chat(text)["messages"] for text in texts], **asked)
+        joined = (await client.post(BATCH, body)).json
+        plain = (await client.post(BATCH, body | {"return_token_ids": False})).json
+
+    assert set(joined) == {"id", "object", "created", "model", "choices", "usage"}
+    for name in ("prompt_token_ids", "prompt_logprobs"):
+        assert all(one[name] for one in alone)
+        assert [choice[name] for choice in joined["choices"]] == [one[name] for one in alone]
+    assert "prompt_token_ids" not in plain["choices"][0]
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
