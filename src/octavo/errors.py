@@ -82,8 +82,10 @@ class RequestFailedError(OctavoError):
 
 
 class UnanswerableError(RequestFailedError, InvalidRequestError):
-    """No answer is as a request asks, which showed only while its tokens were made: constraints that
-    exclude each other, or a grammar that became too complex to follow."""
+    """No answer is as a request asks, which showed only while its tokens were made.
+
+    Constraints exclude each other, or a grammar became too complex to follow.
+    """
 
 
 class DeadlineExceededError(OctavoError):
