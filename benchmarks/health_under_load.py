@@ -86,7 +86,7 @@ async def measure(served: Served, work: Work, seconds: float) -> dict[str, Any]:
     try:
         statuses = await work(served, time.monotonic() + seconds)
     finally:
-        printed, _ = await probing.communicate()  # closes its input
+        printed, _ = await probing.communicate(b"")  # and close its input
     took: list[float] = json.loads(printed)
     return {
         "num_probes": len(took),
