@@ -3,9 +3,9 @@
     python -m benchmarks.health_under_load --out benchmarks/results/FILE
 
 A real server process on the loopback. Every case sends its request again and again for some
-seconds, while another process asks for `/health` every 10 ms. What must not happen is that the
-loop or the interpreter is held by one request. The exit code is 1 when an answer took longer than
-the limit.
+seconds, while another process asks for `/health` every 10 ms, until the last request has ended.
+What must not happen is that the loop or the interpreter is held by one request. The exit code is 1
+when an answer took longer than the limit.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import select
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -54,11 +55,12 @@ async def streams(served: Served, end_s: float) -> list[int]:
     return [status for statuses in answers for status in statuses]
 
 
-def probe(host: str, port: int, seconds: float) -> list[float]:
-    """Seconds of each `/health` on one connection."""
-    took, end_s = [], time.monotonic() + seconds
+def probe(host: str, port: int) -> list[float]:
+    """Seconds of each `/health` on one connection, until the standard input is closed."""
+    took = []
     connection = HTTPConnection(host, port, timeout=60)
-    while (begin_s := time.monotonic()) < end_s:
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        begin_s = time.monotonic()
         connection.request("GET", "/health")
         answer = connection.getresponse()
         answer.read()
@@ -70,16 +72,21 @@ def probe(host: str, port: int, seconds: float) -> list[float]:
 
 
 async def measure(served: Served, work: Work, seconds: float) -> dict[str, Any]:
-    """One case. The probe is a process of its own, so that this one's work does not delay it."""
+    """One case, until its last request has ended.
+
+    The probe is a process of its own, so that this one's work does not delay it.
+    """
     command = [sys.executable, "-m", "benchmarks.health_under_load"]
     probing = await asyncio.create_subprocess_exec(
         *command,
-        *("--probe", served.host, str(served.port), "--seconds", str(seconds)),
+        *("--probe", served.host, str(served.port)),
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
-    statuses, (printed, _) = await asyncio.gather(
-        work(served, time.monotonic() + seconds), probing.communicate()
-    )
+    try:
+        statuses = await work(served, time.monotonic() + seconds)
+    finally:
+        printed, _ = await probing.communicate(b"")  # and close its input
     took: list[float] = json.loads(printed)
     return {
         "num_probes": len(took),
@@ -138,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     if options.probe:
-        print(json.dumps(probe(options.probe[0], int(options.probe[1]), options.seconds)))
+        print(json.dumps(probe(options.probe[0], int(options.probe[1]))))
         return 0
     return asyncio.run(_main(options))
 

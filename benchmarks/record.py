@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import shlex
 import statistics
 import subprocess
@@ -17,6 +18,10 @@ from octavo.foundation.machine import cpu_count, memory_limits
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
+# Of a path on a machine. What begins otherwise may be the path of an address.
+_FOLDERS = re.compile(
+    r"""(?<![\w./~])/(?:farm|home|mnt|private|root|tmp|Users|var|work)/(?:[^\s"'\\/,]+/)*"""
+)
 
 
 def provenance() -> dict[str, Any]:
@@ -32,11 +37,16 @@ def provenance() -> dict[str, Any]:
 
 
 def write_results(path: Path, document: Mapping[str, Any]) -> None:
-    """Write one file, provenance first."""
+    """Write one file, provenance first; without folders of this machine."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(provenance() | dict(document), indent=1)
+    text = without_folders(json.dumps(provenance() | dict(document), indent=1))
     path.write_text(text + "\n", encoding="utf-8")
     print(f"written to {path}")
+
+
+def without_folders(text: str) -> str:
+    """A text whose paths in folders of one machine are names of files, or paths from `ROOT`."""
+    return _FOLDERS.sub("", text.replace(f"{ROOT}/", ""))
 
 
 def commit() -> str:

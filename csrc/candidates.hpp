@@ -75,7 +75,9 @@ inline Peak find_peak(const float* logits, int64_t size) {
     }
   }
   if (best == -kInfinity) {
-    throw std::runtime_error("no token is left to sample: every logit is -infinity after masking");
+    throw std::runtime_error(
+        "no token is left to sample: constraints on the answer (its form, allowed_token_ids, bad_words, "
+        "logit_bias, logits processors) exclude all tokens together");
   }
   if (std::isinf(best)) throw std::runtime_error("the model computed a logit that is +infinity");
   const float* found = std::find(logits + best_begin, logits + size, best);

@@ -136,6 +136,8 @@ void check_tables(const ConvertArgs& args) {
 void PackedInts::check() const {
   require(bits == 2 || bits == 4 || bits == 8, "numbers must have 2, 4 or 8 bits");
   require(word_bits == 8 || word_bits == 32, "words must have 8 or 32 bits");
+  require(order == WordOrder::Natural || order == WordOrder::Awq || order == WordOrder::Swapped,
+          "no such order of numbers in a word: 0 (natural), 1 (AWQ) or 2 (upper half first)");
   require(order != WordOrder::Awq || (bits == 4 && word_bits == 32), "that order is one of eight nibbles");
   require(order != WordOrder::Swapped || bits == 4, "that order is one of nibbles");
   require(rows > 0 && cols > 0 && row_stride >= 0 && col_stride >= 0, "a table needs rows and columns");

@@ -39,22 +39,34 @@ struct OwnedInts {
             int order, bool is_signed)
       : bytes(data),
         ints{bytes.data(), bytes.size(), bits, word_bits, std::get<0>(shape), std::get<1>(shape),
-             std::get<0>(strides), std::get<1>(strides), packs_rows, static_cast<WordOrder>(order), is_signed} {
+             std::get<0>(strides), std::get<1>(strides), packs_rows, static_cast<WordOrder>(order), is_signed},
+        memory(nb::steal(PyMemoryView_FromObject(data.ptr()))) {
     ints.check();
+  }
+  nb::tuple layout() const {
+    return nb::make_tuple(ints.bits, ints.word_bits, ints.rows, ints.cols, ints.row_stride, ints.col_stride,
+                          ints.packs_rows, static_cast<int>(ints.order), ints.is_signed);
   }
   Bytes bytes;
   PackedInts ints;
+  nb::object memory;  // the same bytes, for Python
 };
 
 struct OwnedScales {
   OwnedScales(const nb::object& data, int type, Shape shape, Shape strides, Shape shared, float factor)
       : bytes(data),
         scales{bytes.data(), bytes.size(), static_cast<ScaleType>(type), std::get<0>(shape), std::get<1>(shape),
-               std::get<0>(strides), std::get<1>(strides), std::get<0>(shared), std::get<1>(shared), factor} {
+               std::get<0>(strides), std::get<1>(strides), std::get<0>(shared), std::get<1>(shared), factor},
+        memory(nb::steal(PyMemoryView_FromObject(data.ptr()))) {
     scales.check();
+  }
+  nb::tuple layout() const {
+    return nb::make_tuple(static_cast<int>(scales.type), scales.rows, scales.groups, scales.row_stride,
+                          scales.group_stride, scales.rows_each, scales.cols_each, scales.factor);
   }
   Bytes bytes;
   Scales scales;
+  nb::object memory;
 };
 
 const int32_t* indices(const std::vector<int32_t>& values, int64_t count) {
@@ -148,10 +160,14 @@ nb::bytes nested(const nb::object& codes, const nb::object& map, const nb::objec
 void bind_conversions(nb::module_& module) {
   nb::class_<OwnedInts>(module, "PackedInts")
       .def(nb::init<const nb::object&, int, int, Shape, Shape, bool, int, bool>(), "data"_a, "bits"_a,
-           "word_bits"_a, "shape"_a, "strides"_a, "packs_rows"_a = false, "order"_a = 0, "is_signed"_a = false);
+           "word_bits"_a, "shape"_a, "strides"_a, "packs_rows"_a = false, "order"_a = 0, "is_signed"_a = false)
+      .def_ro("data", &OwnedInts::memory)
+      .def_prop_ro("layout", &OwnedInts::layout);
   nb::class_<OwnedScales>(module, "Scales")
       .def(nb::init<const nb::object&, int, Shape, Shape, Shape, float>(), "data"_a, "type"_a, "shape"_a,
-           "strides"_a, "shared"_a, "factor"_a = 1.0f);
+           "strides"_a, "shared"_a, "factor"_a = 1.0f)
+      .def_ro("data", &OwnedScales::memory)
+      .def_prop_ro("layout", &OwnedScales::layout);
   module.def("convert_rows", &convert, "to"_a, "codes"_a, "scales"_a, "zeros"_a.none(), "zero_point"_a,
              "columns"_a, "groups"_a, "rows"_a);
   module.def("quantise_rows", &quantise, "type"_a, "data"_a, "cols"_a, "to"_a);

@@ -1,6 +1,7 @@
 #include "mask_filler.hpp"
 
 #include <stdexcept>
+#include <utility>
 
 namespace octavo {
 
@@ -33,9 +34,10 @@ void MaskFiller::start(const std::vector<MaskSource>& sources) {
   }
   if (num_masks_ == 0 || !has_idle_core_) return;
   if (worker_ == nullptr) {
-    worker_ = std::make_unique<Worker>();
+    auto worker = std::make_unique<Worker>();
     const BlockSignals block;  // inherited by the thread
-    worker_->thread = std::thread([this] { run(); });
+    worker->thread = std::thread([this, at = worker.get()] { run(*at); });
+    worker_ = std::move(worker);  // not before: a thread that could not be made cannot be joined
   }
   step_.fetch_add(1, std::memory_order_release);
   worker_->work.wake();
@@ -48,7 +50,7 @@ const uint8_t* MaskFiller::get(size_t index) {
   }
   if (mask.state.load(std::memory_order_acquire) == kFailed) {
     throw std::runtime_error(
-        "what may come next in the form of its answer cannot be found: the form became too complex");
+        "no token is left to sample: the form of the answer became too complex to say what may come next");
   }
   return reinterpret_cast<const uint8_t*>(mask.bits.data());
 }
@@ -68,11 +70,11 @@ bool MaskFiller::make(Mask& mask) {
   return true;
 }
 
-void MaskFiller::run() {
+void MaskFiller::run(Worker& worker) {
   name_thread("octavo-masks");
   uint64_t seen = 0;
   while (true) {
-    worker_->work.await([this, seen] {
+    worker.work.await([this, seen] {
       return step_.load(std::memory_order_acquire) != seen ||
              stopping_.load(std::memory_order_acquire);
     });

@@ -63,7 +63,7 @@ class MaskFiller {
   static constexpr int64_t kOneMaskNs = 100'000;
 
   bool make(Mask& mask);  // unless somebody else has begun
-  void run();
+  void run(Worker& worker);
 
   std::vector<std::unique_ptr<Mask>> masks_;  // the first num_masks_ are those of the step
   size_t num_masks_ = 0;

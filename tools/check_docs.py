@@ -2,7 +2,8 @@
 
 A back-quoted word counts as a path when it holds a slash or ends in a source suffix, as a flag when
 it starts with two dashes, and as an environment variable when it starts with OCTAVO_. Links between
-documents must lead somewhere. The project's text must not carry places of one machine.
+documents must lead somewhere. Neither the project's text nor its results files carry places of one
+machine.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 FOREIGN = re.compile(r"(?<![\w./~])/(work|farm|root|home)/")
+LOCAL = re.compile(r"(?<![\w./~])/(?:farm|home|mnt|private|root|tmp|Users|var|work)/")
 
 
 def documents() -> list[Path]:
@@ -81,6 +83,13 @@ def faults(path: Path, flags: set[str], variables: set[str]) -> Iterator[str]:
             yield f"{name}: link to {target} leads nowhere"
 
 
+def result_faults(path: Path) -> Iterator[str]:
+    """What a file of measurements tells of the machine's folders."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if LOCAL.search(line):
+            yield f"{path.name}:{number}: names a place of one machine"
+
+
 def is_path(word: str) -> bool:
     """Whether a back-quoted word is meant as a file or folder of the project."""
     if not re.fullmatch(r"[\w.][\w./-]*", word):
@@ -94,6 +103,8 @@ def main() -> int:
     """Print every fault; 1 if there was any."""
     flags, variables = known_flags(), known_variables()
     found = [fault for path in documents() for fault in faults(path, flags, variables)]
+    results = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+    found += [fault for path in results for fault in result_faults(path)]
     print(
         "\n".join(found) if found else f"docs: {len(documents())} documents agree with the sources"
     )

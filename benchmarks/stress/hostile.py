@@ -12,6 +12,7 @@ from typing import Any
 MEGABYTES = 20
 _SIZE = MEGABYTES * 2**20
 _DEPTH = 60_000
+_ANSWERED = 8  # megabytes of a text whose tokens are all written down again
 _CHAT, _COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 _RESPONSES, _MESSAGES, _OLLAMA = "/v1/responses", "/v1/messages", "/api/chat"
 
@@ -55,6 +56,10 @@ def _prompts() -> dict[str, tuple[str, bytes]]:
         "many parts": (_CHAT, _body(messages=[{"role": "user", "content": parts}])),
         "not JSON": (_CHAT, b"[" * _SIZE),
         "tokenize": ("/tokenize", _body(prompt=text)),
+        "tokenize with texts": (
+            "/tokenize",
+            _body(prompt=text[: _ANSWERED * 2**20], return_token_strs=True),
+        ),
         "detokenize": ("/detokenize", _body(tokens=[17] * 1_000_000)),
     }
 

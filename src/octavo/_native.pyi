@@ -72,7 +72,8 @@ class PackedInts:
     """A matrix of numbers of a few bits in words; csrc/convert.hpp has the meaning.
 
     `shape`: rows and columns, `strides`: words from one row and column to the next. `packs_rows`:
-    neighbours in a word are of one column. ValueError where the data are too short.
+    neighbours in a word are of one column. `order`: of numbers in a word, 0 natural, 1 AWQ's,
+    2 upper half of a byte first. ValueError where the data are too short, or for another order.
     """
 
     def __init__(
@@ -86,6 +87,11 @@ class PackedInts:
         order: int = 0,
         is_signed: bool = False,
     ) -> None: ...
+    @property
+    def data(self) -> memoryview: ...
+    @property
+    def layout(self) -> tuple[object, ...]:
+        """All other arguments: what the data mean."""
 
 class Scales:
     """A table of scales; `shared`: rows of the matrix and columns that share one."""
@@ -99,6 +105,11 @@ class Scales:
         shared: tuple[int, int],
         factor: float = 1.0,
     ) -> None: ...
+    @property
+    def data(self) -> memoryview: ...
+    @property
+    def layout(self) -> tuple[object, ...]:
+        """All other arguments: what the data mean."""
 
 def convert_rows(
     to: int,

@@ -13,6 +13,8 @@
     |     `- UnknownArchitectureError  of which nothing here has a model
     |- DownloadError            a model could not be fetched
     |- RequestFailedError       one request failed inside the engine; the others go on: HTTP 500
+    |  `- UnanswerableError     the tokens so far leave nothing that is as it asks for: HTTP 400
+    |                           (also an InvalidRequestError)
     |- DeadlineExceededError    a request's `timeout` passed before its first token: HTTP 408
     |- OverloadedError          the queue is full: HTTP 429, or the server drains: HTTP 503
     `- EngineDeadError          the engine loop ended, nothing can be served: HTTP 503
@@ -77,6 +79,13 @@ class DownloadError(OctavoError):
 
 class RequestFailedError(OctavoError):
     """One request failed inside the engine. Its neighbours were not touched."""
+
+
+class UnanswerableError(RequestFailedError, InvalidRequestError):
+    """No answer is as a request asks, which showed only while its tokens were made.
+
+    Constraints exclude each other, or a grammar became too complex to follow.
+    """
 
 
 class DeadlineExceededError(OctavoError):

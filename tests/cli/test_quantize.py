@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import gguf
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from octavo.backends.torch.dequantise import dequantise
 from octavo.cli.main import main
@@ -91,6 +93,39 @@ def test_a_folder_becomes_a_compressed_tensors_checkpoint(
     assert (out / "tokenizer.json").read_bytes() == (sources[1] / "tokenizer.json").read_bytes()
     config = json.loads((out / "config.json").read_text())["quantization_config"]
     assert config["config_groups"]["group_0"]["weights"]["num_bits"] == int(kind[3:])
+
+
+def test_what_stays_float_in_a_folder_is_named_for_other_readers(tmp_path: Path) -> None:
+    """vLLM and transformers expect packed words of every linear module that is not listed."""
+    oracle, folder, out = make_oracle("qwen2_moe_mixed"), tmp_path / "floats", tmp_path / "out"
+    save_folder(oracle, "qwen2_moe_mixed", folder)
+
+    assert main(["quantize", str(folder), str(out), "--type", "int4"]) == 0
+
+    ignored = set(json.loads((out / "config.json").read_text())["quantization_config"]["ignore"])
+    written = load_file(out / "model.safetensors")
+    packed = {name.removesuffix(".weight_packed") for name in written if "_packed" in name}
+    linear = {
+        name for name, module in oracle.named_modules() if isinstance(module, torch.nn.Linear)
+    }
+    assert {f"model.layers.3.mlp.{gate}" for gate in ("gate", "shared_expert_gate")} <= ignored
+    assert linear <= packed | ignored
+    assert not packed & ignored
+
+
+@pytest.mark.parametrize("case", ["gpt_oss", "granitemoe", "llama4"])
+def test_experts_in_one_tensor_are_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
+) -> None:
+    """Copied as floats they would be most of the folder, and nothing would say so."""
+    folder, out = tmp_path / "floats", tmp_path / "out"
+    save_folder(make_oracle(case), case, folder)
+
+    assert main(["quantize", str(folder), str(out), "--type", "int4"]) == 1
+
+    err = capsys.readouterr().err
+    assert re.search(r"model\.layers\.[01]\.\S+ holds all experts of a layer in one tensor", err)
+    assert not out.exists()
 
 
 @pytest.mark.parametrize(

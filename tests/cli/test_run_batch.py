@@ -61,6 +61,17 @@ async def test_a_bad_line_fails_alone() -> None:
     assert (good["error"], good["response"]["status_code"]) == (None, 200)
 
 
+@pytest.mark.parametrize("form", ["bytes", "bytes_only"])
+async def test_vectors_in_bytes_are_no_line(form: str) -> None:
+    """They would not be JSON; the form is refused by the name of the field."""
+    content = line("a", url="/v1/embeddings", input="One", encoding_format=form)
+    [refused], num_failed = await outcome(content)
+
+    assert num_failed == 1
+    assert (refused["custom_id"], refused["response"]) == ("a", None)
+    assert "body.encoding_format must be float or base64" in refused["error"]["message"]
+
+
 async def test_an_empty_file_is_an_empty_file() -> None:
     """No line, no failure."""
     assert await outcome(b"\n") == ([], 0)

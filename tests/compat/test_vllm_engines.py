@@ -56,7 +56,7 @@ async def serving():
         last = output
     print("AsyncLLM", last.outputs[0].text, last.request_id, engine.is_running)
     try:
-        async for output in engine.generate(PROMPT, PARAMS, "two", trace_headers={"a": "b"}):
+        async for output in engine.generate(PROMPT, PARAMS, "two", data_parallel_rank=1):
             pass
     except ValueError as error:
         print(error)
@@ -90,6 +90,6 @@ def test_scripts_of_vllms_run_unchanged(tmp_path: Path) -> None:
         "lora_request: adapters are not supported",
         "LLMEngine  Paris.",
         "AsyncLLM  Paris. one True",
-        "trace_headers: it is not served",
+        "data_parallel_rank: it is not served",
         "abort False",
     ]

@@ -17,6 +17,7 @@ from octavo.compat.vllm.stand_ins import LoRARequest
 from octavo.config.cli_args import Parser
 from octavo.config.engine import EngineConfig
 from octavo.errors import ConfigError, InvalidRequestError
+from octavo.logits_processors import AdapterLogitsProcessor
 from octavo.version import version
 from tests.support.fresh_python import run_fresh, run_python
 
@@ -74,6 +75,15 @@ def test_no_name_is_both_there_and_missing(name: str) -> None:
     module, _, last = name.rpartition(".")
     assert last not in MODULES[module]
     assert name not in MODULES
+
+
+def test_what_is_said_of_logits_processors_names_the_class_that_does_it() -> None:
+    """Scripts import vLLM's base class from there."""
+    words = MISSING["vllm.v1.sample"].replace(";", " ").split()
+    [named] = [word for word in words if word.startswith("octavo.")]
+    module, _, name = named.rpartition(".")
+
+    assert getattr(importlib.import_module(module), name) is AdapterLogitsProcessor
 
 
 def test_the_first_import_prints_once_what_is_missing() -> None:

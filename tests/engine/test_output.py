@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from octavo.contracts.delta import TokenDelta
-from octavo.errors import EngineDeadError, RequestFailedError
+from octavo.errors import (
+    EngineDeadError,
+    InvalidRequestError,
+    RequestFailedError,
+    UnanswerableError,
+)
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from tests.support.output_rig import OutputRig
 from tests.support.tiny_tokenizer import tiny_tokenizer
@@ -25,6 +30,15 @@ def test_a_failed_request_raises_and_ends_its_other_choices() -> None:
 
     assert rig.aborted[-1][0] == ["r/0", "r/1"]
     assert rig.processor.num_live == 0
+
+
+def test_a_request_that_no_answer_is_right_for_is_the_callers_fault() -> None:
+    rig = OutputRig(SamplingParams())
+
+    with pytest.raises(UnanswerableError, match="no token is left") as refusal:
+        rig.push(core_id="r", finish_reason="error", error="no token is left", is_unanswerable=True)
+
+    assert isinstance(refusal.value, InvalidRequestError)
 
 
 def test_a_failed_request_keeps_the_text_that_was_whole() -> None:

@@ -52,7 +52,7 @@ async def test_breaking_out_of_the_loop_ends_the_request() -> None:
     async with serving() as engine:
         async for _ in engine.generate("Two", ENDLESS):
             break
-        while engine.num_open_requests:
+        while engine.open_requests:
             await asyncio.sleep(0)  # the loop closes the iterator in one of its next turns
         stats = await engine.stats()
 

@@ -38,6 +38,7 @@ def test_every_field_of_a_sampling_spec_arrives() -> None:
         "stop_token_ids": [10],
         "num_logprobs": 4,
         "num_prompt_logprobs": 3,
+        "logprob_token_ids": [11, 12],
     }
     assert set(values) == set(SamplingSpec.__struct_fields__) - {"processor_params"}  # for Python
 

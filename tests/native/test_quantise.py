@@ -147,3 +147,6 @@ def test_tables_that_do_not_fit_together_are_refused_before_they_are_read() -> N
         _native.Scales(bytes(15), 0, (4, 1), (1, 1), (1, 32))
     with pytest.raises(ValueError, match="2, 4 or 8 bits"):
         _native.PackedInts(bytes(64), 3, 32, (4, 32), (4, 1))
+    for order in (-1, 3):
+        with pytest.raises(ValueError, match="no such order of numbers in a word"):
+            _native.PackedInts(bytes(64), 4, 32, (4, 32), (4, 1), order=order)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from octavo.contracts.delta import FinishReason
+from octavo.contracts.step import UNANSWERABLE
 from octavo.executor.scripted import hash_of_history
 from tests.scheduling.conftest import MakeRig
 from tests.support.builders import Rig, make_request, solo_answer
@@ -125,6 +126,17 @@ def test_an_error_of_a_row_ends_that_request_alone(new_rig: MakeRig):
     ) == ("error", "NaN in the logits")
     assert len(rig.tokens_of("bad")) == 2
     assert solo_answer(good, SCRIPT)[0] == rig.tokens_of("good")
+
+
+@pytest.mark.parametrize(("message", "is_theirs"), [(UNANSWERABLE, True), ("NaN", False)])
+def test_a_request_that_excludes_every_token_is_told_from_a_fault(
+    new_rig: MakeRig, message: str, is_theirs: bool
+):
+    rig = new_rig(SCRIPT)
+    rig.add(make_request("bad"))
+    rig.executor.fail_row("bad", message)
+    rig.finish()
+    assert rig.end_of("bad").is_unanswerable == is_theirs
 
 
 def test_a_failed_request_leaves_nothing_findable(new_rig: MakeRig):

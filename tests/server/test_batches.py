@@ -78,6 +78,8 @@ async def test_lines_that_are_refused_go_to_the_error_file(tmp_path: Path) -> No
         (LINES + b"{", "invalid_line", 4),
         (line("a", prompt="x") + b'{"custom_id": "b"}\n', "invalid_line", 2),
         (line("a", prompt="x", stream=True), "invalid_line", 1),
+        (line("a", input="x", encoding_format="bytes"), "invalid_line", 1),
+        (line("a", input="x", encoding_format="bytes_only"), "invalid_line", 1),
         (line("a", url="/v1/chat/completions"), "mismatched_url", 1),
         (line("a", prompt="x") + line("a", prompt="y"), "duplicate_custom_id", 2),
         (line("", prompt="x"), "invalid_line", 1),

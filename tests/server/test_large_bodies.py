@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
-from octavo.server.bodies import LARGE_BODY, MAX_COSTLY_VALUES, MAX_VALUES
+from octavo.server.bodies import LARGE_BODY, MAX_COSTLY_VALUES, MAX_VALUES, large_json_response
+from octavo.server.schemas.tokenize import TokenizeResponse
 from octavo.structured.limits import MAX_SOURCE_CHARS
 from tests.support.asgi import scripted_server
 from tests.support.chat_templates import CHATML
@@ -34,6 +37,45 @@ async def test_a_large_body_is_read_like_a_small_one() -> None:
 
     assert reply.json["choices"][0]["text"] == " two"
     assert (wrong.status, wrong.error["param"]) == (400, "prompt")
+
+
+@pytest.mark.parametrize("num_tokens", [0, 40_000, 2**16])
+async def test_a_large_answer_is_encoded_beside_the_loop(num_tokens: int) -> None:
+    """Whose other work goes on meanwhile; it is the answer that it would be at once."""
+    tokens = [*range(num_tokens)]
+    names = [f'"{token}\\é' for token in tokens]
+    answer = TokenizeResponse(
+        count=num_tokens, max_model_len=9, tokens=tokens, token_strs=names or None
+    )
+    num_turns = 0
+
+    async def others() -> None:
+        nonlocal num_turns
+        while True:
+            num_turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(others())
+    response = await large_json_response(answer)
+    other.cancel()
+
+    assert response.body == msgspec.json.encode(answer)
+    assert bool(num_turns) is bool(num_tokens)
+
+
+async def test_the_tokens_of_a_large_text_are_those_of_its_parts() -> None:
+    """The answer is encoded in pieces."""
+    async with scripted_server() as client:
+        one = (
+            await client.post("/tokenize", {"prompt": "One two", "return_token_strs": True})
+        ).json
+        many = await client.post(
+            "/tokenize", {"prompt": "One two" * 20_000, "return_token_strs": True}
+        )
+
+    assert many.json["count"] == len(many.json["tokens"]) == len(many.json["token_strs"])
+    assert many.json["tokens"][: one["count"]] == one["tokens"]
+    assert many.json["token_strs"][: one["count"]] == one["token_strs"]
 
 
 async def test_more_numbers_than_may_be_made_at_once_are_refused() -> None:

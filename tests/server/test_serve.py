@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from pathlib import Path
 
 import pytest
 
+from octavo.cli.main import main
 from octavo.config.server import ServerConfig
 from octavo.errors import ConfigError
 from octavo.server.serve import DEFAULT_INTERVAL_S, listen, statistics_interval_s
@@ -62,3 +64,16 @@ def test_the_interval_is_ten_seconds_unless_it_is_set(monkeypatch: pytest.Monkey
     assert statistics_interval_s() == DEFAULT_INTERVAL_S
     monkeypatch.setenv(INTERVAL, "0.5")
     assert statistics_interval_s() == 0.5
+
+
+@pytest.mark.parametrize("name", ["messages", "tokenize"])
+@pytest.mark.parametrize("words", [["serve", "--port", "0"], ["run-batch", "-i", "-", "-o", "-"]])
+def test_a_variable_that_templates_have_already_is_refused_before_the_model_is_looked_for(
+    words: list[str], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Which is not there; the error is that of the option."""
+    flag = ("--default-chat-template-kwargs", json.dumps({name: "x"}))
+    code = main([*words, "--model", str(tmp_path / "nowhere"), *flag])
+
+    assert code == 2
+    assert f"--default-chat-template-kwargs must not set {name!r}" in capsys.readouterr().err

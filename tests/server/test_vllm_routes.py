@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -12,11 +13,14 @@ from tests.server.conftest import MakeFolder
 from tests.server.test_tools import CALL, HERMES, TOOLS
 from tests.support.asgi import scripted_server
 from tests.support.scripted_engine import ROOM_FOR_ENDLESS, says
+from tests.support.serving import Gate
 from tests.support.tiny_pooling import pooling_server
 
 COMPLETIONS = "/v1/completions"
 CHATS = "/v1/chat/completions"
 BATCH = "/v1/chat/completions/batch"
+ASKS_LOAD = {"endpoint-load-metrics-format": "JSON"}
+TIMEOUT_S = 30
 TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
 
 
@@ -76,6 +80,35 @@ async def test_an_answer_carries_the_load_where_it_is_asked_for(form: str) -> No
     assert "endpoint-load-metrics" not in untold.headers
 
 
+async def test_an_answer_of_an_engine_that_has_ended_carries_no_load() -> None:
+    """It is the answer that it would have been without the question."""
+    async with scripted_server() as client:
+        await client.state.engine.shutdown()
+        reply = await client.get("/v1/models", headers=ASKS_LOAD)
+
+    assert reply.status == 200
+    assert "endpoint-load-metrics" not in reply.headers
+
+
+@pytest.mark.parametrize("path", ["/health", "/ping", "/ready"])
+async def test_open_paths_tell_no_load_and_do_not_wait_for_a_step(path: str) -> None:
+    """Whoever asks; the step that runs goes on until the answer is there."""
+    gate = Gate()
+    config = ServerConfig(api_key=("secret",))
+    async with scripted_server(config=config, before_run=gate.before_run) as client:
+        key = {"authorization": "Bearer secret"}
+        body = {"prompt": "a", "max_tokens": 1}
+        working = asyncio.ensure_future(client.post(COMPLETIONS, body, headers=key))
+        await asyncio.to_thread(gate.is_reached.wait, TIMEOUT_S)
+        reply = await client.get(path, headers=ASKS_LOAD)
+        was_running = not working.done()
+        gate.open()
+        await working
+
+    assert (reply.status, was_running) == (200, True)
+    assert "endpoint-load-metrics" not in reply.headers
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [(CHATS, chat("One")), (COMPLETIONS, {"prompt": "One", "temperature": 0, "max_tokens": 4})],
@@ -122,6 +155,24 @@ async def test_a_batch_of_chats_answers_each_as_if_it_came_alone() -> None:
     assert contents == [reply.json["choices"][0]["message"]["content"] for reply in alone]
     for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
         assert joined["usage"][name] == sum(reply.json["usage"][name] for reply in alone)
+
+
+async def test_a_batch_of_chats_tells_of_each_prompt_in_its_choice() -> None:
+    """Nothing that is of one conversation only stands beside the choices."""
+    asked = {"return_token_ids": True, "prompt_logprobs": 1}
+    texts = ("One", "Red green")
+    config = ServerConfig(enable_per_request_metrics=True)
+    async with scripted_server(config=config, chat_template=TEMPLATE) as client:
+        alone = [(await client.post(CHATS, chat(text, **asked))).json for text in texts]
+        body = chat(messages=[chat(text)["messages"] for text in texts], **asked)
+        joined = (await client.post(BATCH, body)).json
+        plain = (await client.post(BATCH, body | {"return_token_ids": False})).json
+
+    assert set(joined) == {"id", "object", "created", "model", "choices", "usage"}
+    for name in ("prompt_token_ids", "prompt_logprobs"):
+        assert all(one[name] for one in alone)
+        assert [choice[name] for choice in joined["choices"]] == [one[name] for one in alone]
+    assert "prompt_token_ids" not in plain["choices"][0]
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from octavo.backends.torch.runner import TorchRunner
-from octavo.config.engine import CacheConfig, EngineConfig, ModelConfig
+from octavo.config.engine import AUTO_LENGTH, CacheConfig, EngineConfig, ModelConfig
 from octavo.errors import ConfigError
 from octavo.runner.native_runner import NativeRunner
-from octavo.sizing.capacity import AUTO, Capacity, Device, Wishes, fewest_devices, plan_capacity
+from octavo.sizing.capacity import Capacity, Device, Wishes, fewest_devices, plan_capacity
 from octavo.sizing.config_shape import shape_from_config
 from octavo.sizing.devices import GPUS, gpu_bytes
 from octavo.sizing.source import find_shape
@@ -127,7 +127,7 @@ def test_a_model_of_states_alone_serves_as_many_requests_of_any_length() -> None
 
 def test_auto_is_the_longest_context_that_fits() -> None:
     small = Device(memory_bytes=18_550_000_000)
-    found = plan(configs.LLAMA_3_8B, small, max_model_len=AUTO)
+    found = plan(configs.LLAMA_3_8B, small, max_model_len=AUTO_LENGTH)
 
     assert found.fits
     assert found.max_model_len == found.num_tokens

@@ -2,7 +2,9 @@
 refused.
 """
 
+import gc
 import json
+import weakref
 
 import pytest
 
@@ -155,6 +157,8 @@ REFUSED = [
     ("choice", ["a", ""], "empty text"),
     ("regex", "[", "pars"),
     ("regex", "", "empty"),
+    ("regex", "a{1000000}", "too many states: ask for fewer and smaller repetitions"),
+    ("json_schema", {"type": "string", "pattern": "^a{1000000}$"}, "too many states"),
     ("grammar", "root ::=", "empty"),
     ("grammar", "start: undefined_rule", "undefined_rule"),
     ("grammar", "(" * 5000, "5000 levels"),
@@ -245,9 +249,26 @@ def test_a_token_outside_the_mask_is_an_error_of_this_answer(
 def test_the_cache_is_bounded_and_forgets_the_least_recently_used(
     compiler: GrammarCompiler,
 ) -> None:
-    first = GrammarSpec(kind="choice", source='["first"]')
-    compiler.compile(first)
-    for number in range(CACHE_SIZE):
-        compiler.compile(GrammarSpec(kind="choice", source=f'["{number}"]'))
-    assert compiler.num_compiled == CACHE_SIZE
-    compiler.constraint(first)  # compiled again
+    first, second = compiled(compiler, "first of all"), compiled(compiler, "second of all")
+    for number in range(CACHE_SIZE - 2):
+        compiled(compiler, f"number {number}")
+    assert first() is not None
+    assert second() is not None
+
+    compiler.constraint(GrammarSpec(kind="choice", source='["first of all"]'))  # used again
+    compiled(compiler, "one too many")
+    gc.collect()
+
+    assert first() is not None
+    assert second() is None
+
+
+class Source(str):
+    """The text of a grammar, of which is known whether anybody keeps it."""
+
+
+def compiled(compiler: GrammarCompiler, choice: str) -> weakref.ref[Source]:
+    """Have a grammar compiled; its text, for as long as somebody keeps it."""
+    source = Source(json.dumps([choice]))
+    compiler.compile(GrammarSpec(kind="choice", source=source))
+    return weakref.ref(source)

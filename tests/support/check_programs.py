@@ -52,6 +52,7 @@ class Program:
 
 PROGRAMS = {
     "threads": Program(("tests/test_threads.cpp", "threads.cpp")),
+    "mask_filler": Program(("tests/test_mask_filler.cpp", "mask_filler.cpp", "threads.cpp")),
     "fresh_blocks": Program(
         ("tests/test_fresh_blocks.cpp", "fresh_blocks.cpp", "kv_pool.cpp", "memory.cpp")
     ),

@@ -37,7 +37,7 @@ async def assert_idle(engine: AsyncLLM) -> None:
     """The commands sent so far have been carried out, and have left nothing behind."""
     stats = await engine.stats()
     assert (stats.num_running, stats.num_waiting, stats.num_used_blocks) == (0, 0, 0)
-    assert engine.num_open_requests == 0
+    assert len(engine.open_requests) == 0
 
 
 async def text_of(outputs: AsyncIterator[RequestOutput]) -> str:

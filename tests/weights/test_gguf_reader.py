@@ -133,7 +133,6 @@ def test_a_vocabulary_is_decoded_only_when_it_is_asked_for(path: Path) -> None:
 
     assert metadata["after"] == 7
     assert "words" in metadata
-    assert metadata.array_length("words") == 2
     with pytest.raises(CorruptFileError, match=r"item 1 of words is not valid UTF-8"):
         metadata["words"]
 

@@ -7,7 +7,7 @@ Used by: engine and server.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -61,11 +61,7 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens)
         self._given_format = content_format
         self._defaults = dict(defaults or {})
-        for name in self._defaults:
-            if name in OWN_INPUTS | RESERVED | self._special_tokens.keys():
-                raise ConfigError(
-                    f"--default-chat-template-kwargs must not set {name!r}, which is set already"
-                )
+        check_defaults(self._defaults, self._special_tokens)
         self._clock = clock or SystemClock()
         self._now = now
 
@@ -179,6 +175,19 @@ class ChatTemplate:
             place = "" if line is None else f" in line {line}"
             message = f"the chat template failed{place}: {str(error) or type(error).__name__}"
             raise InvalidRequestError(message, param="messages") from error
+
+
+def check_defaults(names: Iterable[str], special_tokens: Iterable[str] = ()) -> None:
+    """Whether variables may be set where no caller sets them. Raises ConfigError.
+
+    What special tokens a model has is known when it is loaded; all else before.
+    """
+    taken = OWN_INPUTS | RESERVED | set(special_tokens)
+    for name in names:
+        if name in taken:
+            raise ConfigError(
+                f"--default-chat-template-kwargs must not set {name!r}, which is set already"
+            )
 
 
 def _objects(values: object, name: str) -> list[dict[str, Any]] | None:

@@ -29,6 +29,7 @@ from octavo.server.app import bare_app
 from octavo.server.batches.inside import post_inside
 from octavo.server.batches.lines import answered, read_line, unanswered
 from octavo.server.batches.service import served
+from octavo.server.chat_format import check_chat_options
 from octavo.server.state import ServerState
 
 ENDPOINTS = (
@@ -82,6 +83,7 @@ def run(arguments: Sequence[str], *, is_vllm: bool = False) -> int:
         if "://" in path:
             raise ConfigError(f"{flag} takes a local file; addresses are not fetched: {path}")
     config = build(ServerConfig, parsed, **_defaults(others))
+    check_chat_options(config)
     with ExitStack() as files:
         source = _opened(files, parsed.input_file, "rb")
         target = _opened(files, parsed.output_file, "wb")

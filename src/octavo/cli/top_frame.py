@@ -74,7 +74,8 @@ def block_map(states: str, width: int, num_lines: int) -> list[str]:
 def _summary(now: Reading, before: Reading | None) -> list[str]:
     states = Counter(request["state"] for request in now.view["requests"])
     count = now.counters.get
-    queries, hits = count("prefix_cache_queries", 0.0), count("prefix_cache_hits", 0.0)
+    queries = count("prefix_cache_queries", 0.0)
+    hits = count("prefix_cache_hits", 0.0) + count("external_prefix_cache_hits", 0.0)
     return [
         f"requests  running {states['running']}  waiting {states['waiting']}  "
         f"preempted {states['preempted']}  swapped {states['swapped']}  |  since the start: "

@@ -15,6 +15,7 @@ from octavo.config.kv_events import parse_kv_events
 from octavo.config.speculative import parse_speculative
 from octavo.errors import ConfigError
 
+AUTO_LENGTH = -1  # `max_model_len` as a number for "auto": the largest that fits
 ACTIVATION_DTYPES = ("auto", "float32", "int8")
 KV_DTYPES = (
     *("auto", "bfloat16", "float16", "float32", "int8", "fp8", "fp8_e4m3", "fp8_e5m2", "int4"),

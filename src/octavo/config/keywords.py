@@ -15,6 +15,7 @@ from types import UnionType
 from typing import Any, Literal, TypedDict, get_args, get_origin, get_type_hints
 
 from octavo.config.engine import (
+    AUTO_LENGTH,
     CacheConfig,
     EngineConfig,
     ModelConfig,
@@ -35,7 +36,6 @@ PARTS: Mapping[str, type[Any]] = {
     "scheduler": SchedulerConfig,
     "observability": ObservabilityConfig,
 }
-AUTO_LENGTH = -1  # `max_model_len` as a number for "auto"
 
 FOREIGN: Mapping[str, VllmOption] = {
     row.name: row for row in (*ENGINE_OPTIONS, *REMOVED_OPTIONS, *KEYWORD_OPTIONS)

@@ -11,6 +11,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from octavo.config.engine import AUTO_LENGTH
 from octavo.config.field import flag_name, option_info
 from octavo.errors import ConfigError
 from octavo.foundation.quantities import parse_count
@@ -45,7 +46,6 @@ SHORT: Mapping[str, tuple[str, ...]] = {
     "tensor_parallel_size": ("-tp",),
 }
 """Short flags as vLLM has them, by option."""
-AUTO_IS_MINUS_ONE = frozenset({"max_model_len"})
 _ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -90,8 +90,8 @@ def switch_of(text: str, flag: str) -> bool:
 def scalar_of(text: str, field_name: str, kind: Any) -> Any:
     """A count, a number, or the text itself. Raises ConfigError."""
     flag = flag_name(field_name)
-    if field_name in AUTO_IS_MINUS_ONE and text.lower().strip() == "auto":
-        return -1
+    if field_name == "max_model_len" and text.lower().strip() == "auto":
+        return AUTO_LENGTH
     if kind is int:
         return parse_count(text, flag)
     if kind is float:

@@ -34,6 +34,7 @@ class TokenDelta(msgspec.Struct, tag="delta"):
     is_complete: bool = False  # a grammar ended the answer: the last token is text, no end token
     # With finish_reason "error"; and of a "timeout" before the first token, the numbers.
     error: str | None = None
+    is_unanswerable: bool = False  # with an error: nothing is as the request asks for
     logprobs: list[TokenLogprobs] | None = None  # parallel to `token_ids`
     prompt_logprobs: list[TokenLogprobs] | None = (
         None  # for the prompt tokens computed in this step

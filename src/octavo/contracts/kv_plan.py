@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+# Logits are made for so many rows at a time: enough to run the output matrix at full speed, few
+# enough that prompt logprobs of a long prompt do not need a gigabyte.
+LOGIT_ROWS = 64
 _ALWAYS = 1 << 40  # more tokens or blocks than any machine has
 
 

@@ -143,6 +143,10 @@ class TokenLogprobs(msgspec.Struct, frozen=True):
     rank: int
 
 
+UNANSWERABLE = "no token is left to sample"
+"""How the error of a row begins whose request excludes every token that could come next."""
+
+
 class StepResult(msgspec.Struct, kw_only=True):
     """What a step produced."""
 
@@ -159,5 +163,6 @@ class StepResult(msgspec.Struct, kw_only=True):
     pooled: dict[int, bytes] = {}
     swap_s: float = 0.0  # seconds that this step's swaps took
     sample_s: float = 0.0  # seconds that drawing tokens and scoring took
-    # row -> what went wrong; such a row has meaningless tokens in `sampled`
+    # row -> what went wrong, UNANSWERABLE or a fault of ours; such a row has meaningless tokens in
+    # `sampled`
     errors: dict[int, str] = {}

@@ -15,7 +15,6 @@ request; its blocks are free before the next step is planned.
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -31,7 +30,7 @@ from octavo.contracts.grammar import ThinkingSpec
 from octavo.contracts.progress import ReportProgress
 from octavo.contracts.request import BeamSpec, EngineRequest
 from octavo.engine.beam_search import beam_search_output, beam_spec, text_params
-from octavo.engine.build import Engine, build_engine
+from octavo.engine.build import Engine, build_engine, build_frozen
 from octavo.engine.checked import CheckedPooling, CheckedRequest
 from octavo.engine.core import EngineCore
 from octavo.engine.debug_view import debug_view
@@ -39,6 +38,7 @@ from octavo.engine.detached import EngineListener, EngineThread
 from octavo.engine.fan_out import RequestStream
 from octavo.engine.health import STALLED_AFTER_S
 from octavo.engine.intake import EncodedPrompt, Intake
+from octavo.engine.open_requests import OpenRequests
 from octavo.engine.output import OutputProcessor
 from octavo.engine.output_stream import OutputStream
 from octavo.engine.pooled_stream import PooledStream
@@ -77,17 +77,15 @@ class AsyncLLM:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._outputs: OutputProcessor | None = None
         self._engine: Engine | None = None
-        self._open: dict[OutputStream[Any, Any], None] = {}
+        self.open_requests = OpenRequests()  # their readers have not seen the end
         self._news: deque[list[TokenDelta]] = deque()  # steps that the event loop has not seen yet
         self._is_loop_called = False
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._numbers = count()
         self._death: BaseException | None = None
         self._is_draining = False
         self._progress = LoadProgress("starting", 0.0)
         listener = EngineListener(self._note_progress, self._post_deltas, self._note_death)
-        self._thread = EngineThread(partial(_build_frozen, build), listener, self._clock)
+        self._thread = EngineThread(partial(build_frozen, build), listener, self._clock)
 
     @classmethod
     def start(cls, config: EngineConfig) -> Self:
@@ -138,11 +136,6 @@ class AsyncLLM:
     def is_draining(self) -> bool:
         """Whether `shutdown` has begun: no further request is taken."""
         return self._is_draining
-
-    @property
-    def num_open_requests(self) -> int:
-        """Requests whose readers have not seen the end."""
-        return len(self._open)
 
     async def check(
         self,
@@ -276,12 +269,13 @@ class AsyncLLM:
         priority: int = 0,
         timeout: float | None = None,
         tenant: str = "",
+        trace_headers: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[PoolingRequestOutput, None]:
         """The vector of one prompt, as vLLM's generator of one output. Raises as `generate`."""
         checked = await self.check_pooling(
             prompt, pooling_params, request_id, priority=priority, timeout=timeout, tenant=tenant
         )
-        async with self.submit_pooling(checked) as outputs:
+        async with self.submit_pooling(checked, trace_headers) as outputs:
             async for output in outputs:
                 yield output
 
@@ -313,7 +307,7 @@ class AsyncLLM:
     async def abort(self, request_id: str | Sequence[str]) -> None:
         """End live requests by name; their readers get a last output with reason "abort"."""
         names = {request_id} if isinstance(request_id, str) else set(request_id)
-        for output in list(self._open):
+        for output in self.open_requests:
             if output.request_id in names:
                 self._abort(output)
 
@@ -356,12 +350,18 @@ class AsyncLLM:
         self._is_draining = True
         if drain_s > 0 and self.is_running:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._idle.wait(), drain_s)
-        for output in list(self._open):
-            self._abort(output)
-        await asyncio.to_thread(self._thread.stop)
-        if self._engine is not None and self._engine.tracer is not None:
-            await asyncio.to_thread(self._engine.tracer.close)
+                await asyncio.wait_for(self.open_requests.wait_idle(), drain_s)
+        self._abort_all()
+        await asyncio.to_thread(self._end)
+
+    def close(self) -> None:
+        """`shutdown` without a drain, for who cannot await: it blocks until the end of the step.
+
+        To be called where the event loop runs, or after its end. May be called twice.
+        """
+        self._is_draining = True
+        self._abort_all()
+        self._end()
 
     async def __aenter__(self) -> Self:
         await self.ready()
@@ -451,13 +451,12 @@ class AsyncLLM:
         return f"{name or 'request'}-{next(self._numbers)}"
 
     def _start(self, output: OutputStream[Any, Any], requests: list[EngineRequest]) -> None:
-        self._open[output] = None
-        self._idle.clear()
+        self.open_requests.add(output)
         self._thread.add(requests)
 
     def _use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._loop is not loop:
-            if self._open:
+            if self.open_requests:
                 raise RuntimeError("an AsyncLLM serves one event loop at a time")
             self._loop = loop
             self._is_loop_called = False  # the call may have gone to a loop that has ended
@@ -468,12 +467,20 @@ class AsyncLLM:
         if not output.stream.is_finished:
             output.stream.end("abort")
 
+    def _abort_all(self) -> None:
+        for output in self.open_requests:
+            self._abort(output)
+
+    def _end(self) -> None:
+        """Wait for the thread, then for the last spans. Needs no event loop."""
+        self._thread.stop()
+        if self._engine is not None and self._engine.tracer is not None:
+            self._engine.tracer.close()
+
     def _close(self, output: OutputStream[Any, Any]) -> None:
         """The reader has gone, or has seen the end."""
         self._end_in_core(output)
-        self._open.pop(output, None)
-        if not self._open:
-            self._idle.set()
+        self.open_requests.discard(output)
 
     def _end_in_core(self, output: OutputStream[Any, Any], reason: FinishReason = "abort") -> None:
         assert self._outputs is not None
@@ -483,16 +490,3 @@ class AsyncLLM:
         await self.ready()
         self._raise_if_dead()
         return await asyncio.wrap_future(self._thread.call(action))
-
-
-def _build_frozen(build: Callable[[ReportProgress], Engine], report: ReportProgress) -> Engine:
-    """Build, then take everything that lives now out of the garbage collector's sight.
-
-    What a loaded engine consists of stays until the end; a full collection over it would stop all
-    requests for tens of milliseconds.
-    """
-    engine = build(report)
-    gc.collect()
-    gc.freeze()
-    report("ready", 1.0)
-    return engine

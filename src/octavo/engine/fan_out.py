@@ -16,7 +16,7 @@ from octavo.contracts.delta import BeamSequence, FinishReason, TokenDelta
 from octavo.contracts.step import TokenLogprobs
 from octavo.engine.choice import Choice
 from octavo.engine.intake import EncodedPrompt
-from octavo.errors import OctavoError, RequestFailedError
+from octavo.errors import OctavoError, RequestFailedError, UnanswerableError
 from octavo.outputs import PromptLogprobs, RequestMetrics, RequestOutput, by_token
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 
@@ -92,7 +92,8 @@ class RequestStream:
     def push(self, choice: Choice, delta: TokenDelta, now_s: float) -> bool:
         """Take in the news of one choice. True when the core must be told to end it."""
         if delta.finish_reason == "error":
-            self.fail(RequestFailedError(delta.error or "the request failed inside the engine"))
+            kind = UnanswerableError if delta.is_unanswerable else RequestFailedError
+            self.fail(kind(delta.error or "the request failed inside the engine"))
             return False
         if delta.error is not None:
             self._abort_reason = delta.error

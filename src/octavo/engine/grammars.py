@@ -71,11 +71,6 @@ class Grammars:
         """
         self._loaded().compile(grammar_spec(wanted), PARAM)
 
-    @property
-    def is_warm(self) -> bool:
-        """Whether the compiler is loaded, which takes longer than any grammar."""
-        return self._compiler is not None
-
     def warm(self) -> None:
         """Load the compiler, if there is one. Takes 0.2 s for 50,000 tokens."""
         with suppress(InvalidRequestError):

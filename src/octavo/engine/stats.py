@@ -48,7 +48,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     num_blocks: int
     # counters
     prefix_query_tokens: int  # known tokens of requests at first admission that may read the cache
-    prefix_hit_tokens: int
+    prefix_hit_tokens: int  # of them, those found in the pool or in the disk tier
     num_preemptions: int
     num_prompt_tokens: int  # of admitted requests, once each, cached tokens included
     num_generation_tokens: int
@@ -86,6 +86,11 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     def kv_cache_usage(self) -> float:
         """Share of the pool in use, between 0 and 1."""
         return self.num_used_blocks / self.num_blocks
+
+    @property
+    def pool_hit_tokens(self) -> int:
+        """Tokens found in the pool: hits without those that the disk tier had."""
+        return self.prefix_hit_tokens - self.external_hit_tokens
 
 
 class StepTimes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
@@ -121,6 +121,7 @@ class SyncEngine:
         *,
         priority: int = 0,
         timeout: float | None = None,
+        trace_headers: Mapping[str, str] | None = None,
     ) -> None:
         """Start one request; `step` hands out its outputs.
 
@@ -129,7 +130,7 @@ class SyncEngine:
         if request_id in self._streams:
             raise InvalidRequestError(f"request_id {request_id!r} is live", param="request_id")
         job = self.check(prompt, params, priority=priority, timeout=timeout)
-        stream = self._open(request_id, job, self._news.append, params.output_kind)
+        stream = self._open(request_id, job, self._news.append, params.output_kind, trace_headers)
         self._streams[request_id] = stream
         self._add(stream, job)
 
@@ -232,9 +233,12 @@ class SyncEngine:
         job: Job,
         on_news: Callable[[RequestStream], None],
         kind: RequestOutputKind,
+        trace_headers: Mapping[str, str] | None = None,
     ) -> RequestStream:
         return self._outputs.open(
-            request_id, job.prompt, job.params, job.requests, on_news, kind=kind
+            *(request_id, job.prompt, job.params, job.requests, on_news),
+            kind=kind,
+            trace_headers=trace_headers,
         )
 
     def _encode(self, prompt: PromptType) -> EncodedPrompt:

@@ -6,7 +6,7 @@ layout of the cache, kernels): whoever makes a tier puts those beside it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from typing import Protocol
@@ -18,16 +18,12 @@ class Tensor(Protocol):
     """The part of a checkpoint's tensor that its entries depend on."""
 
     @property
-    def type(self) -> int: ...
+    def parts(self) -> Sequence[memoryview]:
+        """All bytes that its numbers are made of: codes, scales, zero points."""
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    @property
-    def data(self) -> memoryview: ...
-
-    @property
-    def interleaved_heads(self) -> int: ...
+    def recipe(self) -> tuple[object, ...]:
+        """How they are made of them: type, shape, order of rows and columns, factors."""
 
 
 def weights_fingerprint(tensors: Mapping[str, Tensor]) -> bytes:
@@ -35,14 +31,20 @@ def weights_fingerprint(tensors: Mapping[str, Tensor]) -> bytes:
 
     Reads all data, once, on all cores: a sample would take two fine-tunings of one model for one.
     SHA-256 runs at 1.9 GB/s a core here, so 93 MB take 0.05 s, and the pages are needed anyway.
+    What several tensors are made of, as experts that lie in one stack, is read once as well.
     """
     names = sorted(tensors)
+    parts = {name: list(tensors[name].parts) for name in names}
+    distinct = {id(part): part for own in parts.values() for part in own}
     with ThreadPoolExecutor(cpu_count(), "octavo-fingerprint") as pool:
-        digests = pool.map(lambda name: sha256(tensors[name].data).digest(), names)
-        whole = sha256(b"octavo weights 1")
-        for name, digest in zip(names, digests, strict=True):
-            tensor = tensors[name]
-            facts = (name, int(tensor.type), tuple(tensor.shape), tensor.interleaved_heads)
-            described = repr(facts).encode()
-            whole.update(len(described).to_bytes(4, "little") + described + digest)
+        digests = dict(zip(distinct, pool.map(_digest, distinct.values()), strict=True))
+    whole = sha256(b"octavo weights 2")
+    for name in names:
+        described = repr((name, tensors[name].recipe, len(parts[name]))).encode()
+        whole.update(len(described).to_bytes(8, "little") + described)
+        whole.update(b"".join(digests[id(part)] for part in parts[name]))
     return whole.digest()
+
+
+def _digest(data: memoryview) -> bytes:
+    return sha256(data).digest()

@@ -36,7 +36,7 @@ def with_plugins(named: Sequence[str | type[Any]]) -> tuple[ProcessorClass, ...]
     for plugin in sorted(entry_points(group=PLUGIN_GROUP), key=lambda point: point.name):
         try:
             plugins.append(_checked(plugin.load()))
-        except Exception as error:
+        except Exception as error:  # a border: what a package raises on import is its own affair
             raise ConfigError(
                 f"the logits processor {plugin.name} ({plugin.value}), which an installed package "
                 f"brings, cannot be loaded: {error}; mend or remove the package"

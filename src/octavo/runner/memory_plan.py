@@ -8,13 +8,12 @@ it from the top: `--num-gpu-blocks-override`, then `--kv-cache-memory-bytes`, th
 
 from __future__ import annotations
 
-from octavo.config.engine import CacheConfig, ModelConfig
+from octavo.config.engine import AUTO_LENGTH, CacheConfig, ModelConfig
 from octavo.contracts.kv_plan import KVPlan, MemoryNeeds, MemoryPlan
 from octavo.errors import ConfigError, DoesNotFitError
 from octavo.foundation.machine import MemoryLimits, memory_limits
 from octavo.foundation.quantities import format_bytes, format_count
 
-AUTO = -1  # value of max_model_len for "the largest that fits"
 # Host slots on the way to the disk tier: so many or so much memory, but never too few to move a
 # block while others are being written.
 _TIER_SLOTS, _TIER_BYTES, _FEWEST_TIER_SLOTS = 64, 64 * 2**20, 8
@@ -75,7 +74,7 @@ def _wanted_context(max_model_len: int | None, max_position: int) -> int | None:
     """The context to provide for; None for "the largest that fits"."""
     if max_model_len is None:
         return max_position
-    if max_model_len == AUTO:
+    if max_model_len == AUTO_LENGTH:
         return None
     if max_model_len == 0:
         raise ConfigError("--max-model-len must be at least 1 or auto, got 0")

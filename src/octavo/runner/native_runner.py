@@ -19,7 +19,7 @@ from octavo.backends.native.sampling import native_spec
 from octavo.backends.native.weights import NativeWeights
 from octavo.backends.native.without_states import refuse_states
 from octavo.config.engine import EngineConfig
-from octavo.contracts.kv_plan import KVPlan, MemoryNeeds, MemoryPlan
+from octavo.contracts.kv_plan import LOGIT_ROWS, KVPlan, MemoryNeeds, MemoryPlan
 from octavo.contracts.progress import ReportProgress
 from octavo.contracts.step import NewRow, StepPlan, StepResult, TokenLogprobs
 from octavo.errors import ConfigError
@@ -44,9 +44,6 @@ _POOLING = {
     "mean": _native.Pooling.MEAN,
     "all": _native.Pooling.ALL,
 }
-# Logits are made for so many rows at a time: enough to run the output matrix at full speed, few
-# enough that prompt logprobs of a long prompt do not need a gigabyte.
-_LOGIT_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +239,7 @@ class NativeRunner:
         model = model_class(self._facts.architecture)(self._facts, self._weights, max_model_len)
         self._weights.verify()
         max_tokens = self._scheduler.max_num_batched_tokens
-        size = StepSize(max_tokens=max_tokens, wanted_rows=min(_LOGIT_ROWS, max_tokens))
+        size = StepSize(max_tokens=max_tokens, wanted_rows=min(LOGIT_ROWS, max_tokens))
         recording = quantise_inputs(optimise(record(model)), self._int8_matrices())
         placement = place(recording, size)
         return _Layout(build_program(placement, self._weights.native), placement)
@@ -264,7 +261,7 @@ def _types_by_size(tensors: Iterable[TensorView]) -> str:
     """The types of a checkpoint's tensors, the largest share first."""
     sizes: Counter[str] = Counter()
     for tensor in tensors:
-        sizes[tensor.type.name] += len(tensor.data)
+        sizes[tensor.type.name] += tensor.num_bytes
     return "/".join(name for name, _ in sizes.most_common())
 
 

@@ -109,6 +109,7 @@ def move_on(
         if request.guide is not None and (finish is None or finish.reason == "length"):
             finish, delta.error = _guided(request.guide, token_id, finish)
             delta.is_complete = finish == COMPLETE
+            delta.is_unanswerable = delta.error is not None
         deltas.append(delta)
         if has_extras:
             delta.logprobs = logprobs.get(request.row)

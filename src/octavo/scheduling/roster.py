@@ -9,6 +9,7 @@ Used by: scheduling.scheduler and what it calls.
 from __future__ import annotations
 
 from octavo.contracts.delta import FinishReason, TokenDelta
+from octavo.contracts.step import UNANSWERABLE
 from octavo.kvcache.block_table import BlockTable
 from octavo.kvcache.manager import KVManager
 from octavo.scheduling.counters import Counters
@@ -175,6 +176,7 @@ class Roster:
         self.end(request, "error")
         delta = last_delta(request, "error")
         delta.error = message
+        delta.is_unanswerable = message.startswith(UNANSWERABLE)
         return delta
 
     def end(self, request: Request, reason: FinishReason) -> None:

@@ -133,7 +133,7 @@ def build_app(state: ServerState, *, is_traced: bool = False) -> ASGIApp:
     config = state.config
     open_paths = OPEN_PATHS | {METRICS_PATH} if config.metrics_public else OPEN_PATHS
     app: ASGIApp = KeyGuard(
-        LoadReport(bare_app(state), state),
+        LoadReport(bare_app(state), state, open_paths),
         state.keys,
         state.quotas,
         is_private=config.is_private,

@@ -1,6 +1,6 @@
 """Request bodies: read with a limit, decoded into a struct, errors that name the field.
 
-Answers go out through `json_response`.
+Answers go out through `json_response`, those that may be large through `large_json_response`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from codecs import BOM_UTF8
+from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
@@ -27,6 +28,7 @@ MAX_VALUES = 2**20
 MAX_COSTLY_VALUES = 2**17  # texts, names among them, fractions, lists, objects
 _COSTLY_SIGNS = (b"{", b"[", b".", b"e", b"E")
 _PIECE = 2**16  # bytes
+_VALUES_AT_ONCE = 2**15  # of an answer: numbers or short texts, a millisecond's work
 LONGEST_NAME = 100  # characters of an unknown field that an error repeats
 _PLACE = re.compile(r"^(?P<what>.*?) - at `(?:key in )?\$\.?(?P<path>[^`]*)`$", re.DOTALL)
 _LIMIT = re.compile(r"Expected `\w+(?: \| null)?` (?P<sign>[<>]=) (?P<bound>\S+)")
@@ -95,6 +97,35 @@ async def read_bytes(request: Request, max_bytes: int) -> bytes:
 def json_response(content: object, headers: dict[str, str] | None = None) -> Response:
     """A struct or plain data as a JSON answer."""
     return Response(msgspec.json.encode(content), headers=headers, media_type="application/json")
+
+
+async def large_json_response(content: msgspec.Struct) -> Response:
+    """The same for a struct with lists that may be long: other requests go on meanwhile.
+
+    Long lists are encoded in a thread, and in pieces, since no other thread runs during one call.
+    """
+    fields = {name: getattr(content, name) for name in content.__struct_fields__}
+    if not any(map(_is_long, fields.values())):
+        return json_response(content)
+    body = await asyncio.to_thread(_encoded_in_pieces, fields)
+    return Response(body, media_type="application/json")
+
+
+def _is_long(value: object) -> bool:
+    return isinstance(value, list) and len(value) > _VALUES_AT_ONCE
+
+
+def _encoded_in_pieces(fields: Mapping[str, object]) -> bytes:
+    """An object; as msgspec would encode it at once."""
+    made = dict(fields)
+    for name, value in fields.items():
+        if isinstance(value, list) and _is_long(value):
+            pieces = (
+                msgspec.json.encode(value[begin : begin + _VALUES_AT_ONCE])[1:-1]
+                for begin in range(0, len(value), _VALUES_AT_ONCE)
+            )
+            made[name] = msgspec.Raw(b"[" + b",".join(pieces) + b"]")
+    return msgspec.json.encode(made)
 
 
 def _decoded_large(body: bytes, kind: type[S]) -> S:

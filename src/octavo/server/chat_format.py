@@ -19,6 +19,7 @@ from octavo.chat.reasoning.registry import (
     tagged_style,
 )
 from octavo.chat.stream import ChatStream
+from octavo.chat.template import check_defaults
 from octavo.chat.tools.base import ToolDialect
 from octavo.chat.tools.forced import NamedCall, RequiredCalls, arguments_schema, required_schema
 from octavo.chat.tools.registry import dialect_of_template, find_dialect
@@ -62,6 +63,12 @@ class ChatFormat:
             None if dialect == NO_PARSER else dialect,
             None if style == NO_PARSER else style,
         )
+
+
+def check_chat_options(config: ServerConfig) -> None:
+    """What can be said of the options of chats before a model is loaded. Raises ConfigError."""
+    ChatFormat.of(config, None)
+    check_defaults(config.template_kwargs)
 
 
 @dataclass(frozen=True, slots=True)

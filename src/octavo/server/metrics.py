@@ -68,7 +68,7 @@ COUNTERS = (
     ("generation_tokens", "Generated tokens.", "num_generation_tokens"),
     ("num_preemptions", "Preempted requests.", "num_preemptions"),
     ("prefix_cache_queries", "Prompt tokens looked up in the cache.", "prefix_query_tokens"),
-    ("prefix_cache_hits", "Prompt tokens found in the cache.", "prefix_hit_tokens"),
+    ("prefix_cache_hits", "Prompt tokens found in the pool.", "pool_hit_tokens"),
     ("external_prefix_cache_queries", "The same in the disk tier.", "external_query_tokens"),
     ("external_prefix_cache_hits", "The same in the disk tier.", "external_hit_tokens"),
     ("spec_decode_num_drafts", "Times that a request tested drafts.", "num_drafts"),
@@ -78,8 +78,8 @@ COUNTERS = (
 # what vLLM has no name for
 OWN_COUNTERS = (
     ("num_swaps", "Preemptions that kept the KV blocks elsewhere.", "num_swaps"),
-    ("swapped_out_blocks", "KV blocks moved out of the pool.", "num_blocks_swapped_out"),
-    ("swapped_in_blocks", "KV blocks moved back into the pool.", "num_blocks_swapped_in"),
+    ("swapped_out_blocks", "KV blocks swapped, or saved to disk.", "num_blocks_swapped_out"),
+    ("swapped_in_blocks", "KV blocks that came back, from disk too.", "num_blocks_swapped_in"),
     ("copied_blocks", "KV blocks copied before they were written to.", "num_blocks_copied"),
     ("swap_seconds", "Seconds spent with moving KV blocks.", "swap_s"),
     ("missed_deadlines", "Requests that their timeout ended.", "num_missed_deadlines"),

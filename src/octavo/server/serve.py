@@ -31,7 +31,7 @@ from octavo.errors import ConfigError
 from octavo.foundation import env
 from octavo.server.app import bare_app, build_app
 from octavo.server.batches.service import batches_at_work, open_store
-from octavo.server.chat_format import ChatFormat
+from octavo.server.chat_format import check_chat_options
 from octavo.server.keys import KeyRing
 from octavo.server.protocol import bounded_protocol
 from octavo.server.quotas import Quotas
@@ -211,7 +211,7 @@ class _Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._signals.put_nowait, number)
         # What is wrong with the options is said before anything is loaded.
-        ChatFormat.of(self._config, None)
+        check_chat_options(self._config)
         check_tls(self._config)
         keys = KeyRing(self._config)
         responses = ResponseStore.of(self._config)

@@ -20,7 +20,8 @@ from starlette.responses import Response
 from octavo.errors import InvalidRequestError
 from octavo.server.schemas.pooling import EmbeddingRequest
 
-ENCODINGS = ("float", "base64", "bytes", "bytes_only")
+BYTE_ENCODINGS = ("bytes", "bytes_only")
+ENCODINGS = ("float", "base64", *BYTE_ENCODINGS)
 _ORDERS = {"native": "<" if sys.byteorder == "little" else ">", "little": "<", "big": ">"}
 _HALF = 1 << 15  # of the last place that a bfloat16 keeps, in a float32
 _NOT_A_NUMBER = 0x7FC0
@@ -49,7 +50,7 @@ class VectorForm:
     @property
     def is_bytes(self) -> bool:
         """Whether the answer is no JSON."""
-        return self.encoding.startswith("bytes")
+        return self.encoding in BYTE_ENCODINGS
 
     def shown(self, vector: Vector) -> Vector | str:
         """A vector in JSON."""

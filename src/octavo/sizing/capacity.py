@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from octavo.contracts.kv_plan import KVPlan
+from octavo.config.engine import AUTO_LENGTH
+from octavo.contracts.kv_plan import LOGIT_ROWS, KVPlan
 from octavo.errors import ConfigError
 from octavo.models.kv_groups import kv_groups, with_state
 from octavo.ops.kv_types import KvType, kv_type
 from octavo.sizing.model_shape import ModelShape
 
 _CONTEXTS = (1024, 4096, 16384, 65536, 262144)  # for which users are counted besides the longest
-AUTO = -1
-_LOGIT_ROWS = 64
 _FLOAT_BYTES = 4  # activations
 
 
@@ -34,7 +33,7 @@ class Device:
 class Wishes:
     """What is to be served."""
 
-    max_model_len: int | None = None  # None: what the checkpoint promises; AUTO: what fits
+    max_model_len: int | None = None  # None: what the checkpoint promises; AUTO_LENGTH: what fits
     kv_cache_dtype: str = "auto"
     block_size: int = 32
     max_num_batched_tokens: int = 512
@@ -76,7 +75,7 @@ def plan_capacity(shape: ModelShape, device: Device, wishes: Wishes) -> Capacity
     size = device.tensor_parallel_size
     _check_split(shape, size)
     longest = shape.max_position
-    if wishes.max_model_len not in (None, AUTO):
+    if wishes.max_model_len not in (None, AUTO_LENGTH):
         longest = wishes.max_model_len
     if longest > shape.max_position:
         raise ConfigError(
@@ -88,7 +87,7 @@ def plan_capacity(shape: ModelShape, device: Device, wishes: Wishes) -> Capacity
     workspace = _workspace_bytes(shape, wishes.max_num_batched_tokens, size)
     left = usable - weights - workspace
     kv = None if shape.keeps_nothing else _kv_plan(shape, wishes, size, longest, left)
-    if kv is not None and wishes.max_model_len == AUTO:
+    if kv is not None and wishes.max_model_len == AUTO_LENGTH:
         longest = max(1, min(longest, kv.num_tokens))
     return Capacity(
         usable_bytes=usable,
@@ -147,7 +146,7 @@ def _workspace_bytes(shape: ModelShape, num_tokens: int, size: int) -> int:
     attention = shape.num_heads * max((entry.head_dim for entry in shape.entries), default=0)
     inner = max(3 * attention, 2 * shape.intermediate_size)
     per_token = 3 * shape.hidden_size + -(-inner // size)
-    logits = _LOGIT_ROWS * -(-shape.vocab_size // size)
+    logits = LOGIT_ROWS * -(-shape.vocab_size // size)
     return _FLOAT_BYTES * (num_tokens * per_token + logits)
 
 

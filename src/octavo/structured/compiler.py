@@ -36,6 +36,11 @@ _PLAIN_WORDS = (
         r"the keyword '$ref' leads out of the schema, to '\1', and nothing is fetched; put what it "
         "names into $defs",
     ),
+    (
+        re.compile(r"lexer (error: too many|precomputation failed).*", re.DOTALL),
+        "it has too many states: ask for fewer and smaller repetitions, such as {1,1000}, and for "
+        "fewer of them inside each other",
+    ),
 )
 
 
@@ -59,11 +64,6 @@ class GrammarCompiler:
         self._end_bits = sum(1 << token_id for token_id in set(eos_token_ids))
         self._lock = Lock()
         self._compiled: OrderedDict[GrammarSpec, Matcher] = OrderedDict()
-
-    @property
-    def num_compiled(self) -> int:
-        """Grammars in the cache."""
-        return len(self._compiled)
 
     def compile(self, spec: GrammarSpec, param: str = "structured_outputs") -> None:
         """Make sure that `constraint` will succeed for `spec`.
@@ -105,16 +105,27 @@ class GrammarCompiler:
         narrow = _grammar_of(spec, param, closes=True)
         if narrow != grammar:
             closed = self._automata.matcher(narrow)
-            if not _fault_of(closed) and self._begins(closed):
+            if not _fault_of(closed) and not self._fault_at_start(closed):
                 return closed
-        if not self._begins(matcher):
-            raise _refusal("no answer but an empty one would fit", param)
+        fault = self._fault_at_start(matcher)
+        if fault:
+            raise _refusal(fault, param)
         return matcher
 
-    def _begins(self, matcher: Matcher) -> bool:
-        """Whether there is a first token. Also warms the automaton up."""
-        first = int.from_bytes(matcher.compute_bitmask(), "little")
-        return bool(first & ~self._end_bits)
+    def _fault_at_start(self, matcher: Matcher) -> str:
+        """Why an answer cannot begin; empty: it can. Also warms the automaton up.
+
+        A large repetition is unrolled with the first token, and may be too large only then.
+        """
+        first = int.from_bytes(matcher.compute_bitmask(), "little") & ~self._end_bits
+        if matcher.is_error():
+            return matcher.get_error()
+        if not first:
+            return "no answer but an empty one would fit"
+        trial = matcher.deep_copy()
+        trial.consume_token((first & -first).bit_length() - 1)
+        trial.compute_bitmask()
+        return trial.get_error() if trial.is_error() else ""
 
 
 class GrammarConstraint:
@@ -176,11 +187,11 @@ def _grammar_of(spec: GrammarSpec, param: str, *, closes: bool) -> str:
 
 
 def _refusal(message: str, param: str) -> InvalidRequestError:
-    for words, plain in _PLAIN_WORDS:
-        message = words.sub(plain, message)
     return InvalidRequestError(f"{param} cannot be enforced: {_short(message)}", param=param)
 
 
 def _short(message: str) -> str:
+    for words, plain in _PLAIN_WORDS:
+        message = words.sub(plain, message)
     message = " ".join(message.split())
     return message if len(message) <= _MAX_ERROR_CHARS else message[:_MAX_ERROR_CHARS] + " ..."

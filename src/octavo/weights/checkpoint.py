@@ -130,7 +130,11 @@ class RowSource(Protocol):
 
     @property
     def data(self) -> Sequence[memoryview]:
-        """What the rows are made of."""
+        """What the rows are made of: all of it, and the same objects each time."""
+
+    @property
+    def recipe(self) -> tuple[object, ...]:
+        """How they are made of it. Rows differ only where this, its text, or the data does."""
 
     def rows(self, first: int, end: int) -> bytes:
         """Rows first .. end - 1 of the last dimension, in the type of the view."""
@@ -171,6 +175,13 @@ class TensorView:
     def parts(self) -> Sequence[memoryview]:
         """The pieces of files that rows are read from."""
         return (self.data,) if self.source is None else self.source.data
+
+    @property
+    def recipe(self) -> tuple[object, ...]:
+        """How the rows are made of `parts`: see `RowSource`."""
+        source = None if self.source is None else self.source.recipe
+        order = (self.interleaved_heads, self.transposed, self.row_order, self.columns)
+        return (int(self.type), tuple(self.shape), *order, source)
 
     def rows_in_order(self) -> memoryview:
         """The bytes of the rows as `shape` promises them; a copy unless they lie like that."""

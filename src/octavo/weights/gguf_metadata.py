@@ -68,11 +68,6 @@ class GgufMetadata(Mapping[str, object]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def array_length(self, key: str) -> int | None:
-        """Items of a list, without decoding it; None where there is no such list."""
-        value = self._values.get(key)
-        return value.count if isinstance(value, StoredArray) else None
-
     def stored_strings(self, key: str) -> tuple[memoryview, int] | None:
         """A list of strings where it lies, each its length (u64) and its bytes, and their number.
 

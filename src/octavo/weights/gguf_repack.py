@@ -57,6 +57,11 @@ class RepackedRows:
         """See `RowSource`."""
         return (self.stored,)
 
+    @property
+    def recipe(self) -> tuple[object, ...]:
+        """See `RowSource`."""
+        return (self.ggml_type, self.row_bytes, self.factors, self.rows_each)
+
     def rows(self, first: int, end: int) -> bytes:
         """See `RowSource`."""
         pieces = []

@@ -95,6 +95,11 @@ class _TurnedFloats:
         """See `RowSource`."""
         return self.view.parts
 
+    @property
+    def recipe(self) -> tuple[object, ...]:
+        """See `RowSource`."""
+        return ("turned", *self.view.recipe)
+
     def rows(self, first: int, end: int) -> bytes:
         """See `RowSource`."""
         cols = self.view.shape[1]
@@ -114,6 +119,11 @@ class _LaterRows:
     def data(self) -> Sequence[memoryview]:
         """See `RowSource`."""
         return self.source.data
+
+    @property
+    def recipe(self) -> tuple[object, ...]:
+        """See `RowSource`."""
+        return (self.skipped, *self.source.recipe)
 
     def rows(self, first: int, end: int) -> bytes:
         """See `RowSource`."""

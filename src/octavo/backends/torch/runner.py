@@ -23,6 +23,7 @@ from octavo.contracts.grammar import ConstraintError, Mask, bits_of
 from octavo.contracts.kv_plan import MemoryNeeds, MemoryPlan
 from octavo.contracts.progress import ReportProgress
 from octavo.contracts.step import (
+    UNANSWERABLE,
     NewRow,
     PoolingMethod,
     SamplingSpec,
@@ -233,7 +234,8 @@ class TorchRunner:
     @property
     def _arithmetic(self) -> str:
         """What may change a bit of the KV cache, besides the model; for its fingerprint."""
-        return f"torch {torch.__version__} {self._device} {self._config.model.dtype}"
+        activations = "int8" if self._int8 else "float32"
+        return f"torch {torch.__version__} {self._device} {self._config.model.dtype} {activations}"
 
     @property
     def _longest(self) -> int:
@@ -392,7 +394,10 @@ class TorchRunner:
             else:
                 self._score(wanted, logits, result)
         except (RuntimeError, ConstraintError) as error:
-            result.errors.setdefault(wanted.row, str(error))
+            is_ours = isinstance(error, RuntimeError)
+            result.errors.setdefault(
+                wanted.row, str(error) if is_ours else f"{UNANSWERABLE}: {error}"
+            )
             if wanted.draws:
                 self._keep(wanted, 0, result)
 

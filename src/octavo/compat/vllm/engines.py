@@ -5,7 +5,7 @@ What vLLM's have and these have not is an AttributeError that says what to do in
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, NoReturn, Self
 
 from octavo import llm
@@ -36,24 +36,13 @@ class LLM(llm.LLM):
         raise AttributeError(missing_call("LLM", name))
 
 
-class _Closable(Engine):
-    """An engine that can be ended without waiting for an event loop."""
-
-    def close(self) -> None:
-        """End every request, and the thread after the step in flight."""
-        self._is_draining = True
-        for output in list(self._open):
-            self._abort(output)
-        self._thread.stop()
-
-
 class AsyncLLM:
     """Octavo's AsyncLLM behind vLLM's calls: `shutdown` is one that needs no await.
 
     It loads in the background; the first request waits for it.
     """
 
-    def __init__(self, engine: _Closable) -> None:
+    def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
     @classmethod
@@ -62,7 +51,7 @@ class AsyncLLM:
         more.pop("start_engine_loop", None)  # there is one from the first request on
         more.pop("usage_context", None)  # nothing is reported to anybody
         _refuse(more)
-        return cls(_Closable.start(engine_args.create_engine_config()))
+        return cls(Engine.start(engine_args.create_engine_config()))
 
     async def generate(
         self,
@@ -71,12 +60,13 @@ class AsyncLLM:
         request_id: str,
         *,
         priority: int = 0,
+        trace_headers: Mapping[str, str] | None = None,
         **more: Any,
     ) -> AsyncGenerator[RequestOutput, None]:
         """The outputs of one request. Raises as Octavo's does, and for more than it serves."""
         _refuse(more)
         async for output in self.engine.generate(
-            prompt, sampling_params, request_id, priority=priority
+            prompt, sampling_params, request_id, priority=priority, trace_headers=trace_headers
         ):
             yield output
 
@@ -87,12 +77,13 @@ class AsyncLLM:
         request_id: str,
         *,
         priority: int = 0,
+        trace_headers: Mapping[str, str] | None = None,
         **more: Any,
     ) -> AsyncGenerator[PoolingRequestOutput, None]:
         """The vector of one prompt, as a generator of one output."""
         _refuse(more)
         async for output in self.engine.encode(
-            prompt, pooling_params, request_id, priority=priority
+            prompt, pooling_params, request_id, priority=priority, trace_headers=trace_headers
         ):
             yield output
 
@@ -152,11 +143,19 @@ class LLMEngine(SyncEngine):
         *,
         priority: int = 0,
         timeout: float | None = None,
+        trace_headers: Mapping[str, str] | None = None,
         **more: Any,
     ) -> None:
         """Start one request; `step` hands out its outputs. Raises InvalidRequestError."""
         _refuse(more)
-        super().add_request(request_id, prompt, params, priority=priority, timeout=timeout)
+        super().add_request(
+            request_id,
+            prompt,
+            params,
+            priority=priority,
+            timeout=timeout,
+            trace_headers=trace_headers,
+        )
 
     def get_tokenizer(self) -> Tokenizer:
         """The tokenizer of the model."""

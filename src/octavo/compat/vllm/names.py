@@ -92,7 +92,8 @@ MISSING: Mapping[str, str] = {
     "vllm.plugins": "packages have the entry points octavo.models, octavo.logits_processors",
     "vllm.sampling_params.GuidedDecodingParams": "use StructuredOutputsParams",
     "vllm.v1.metrics": "a server has them at /metrics",
-    "vllm.v1.sample": "use logit_bias, allowed_token_ids or bad_words",
+    "vllm.v1.sample": "for logits processors there is "
+    "octavo.logits_processors.AdapterLogitsProcessor; see also logit_bias and bad_words",
 }
 """What scripts import and Octavo has not -> why, or what to use."""
 

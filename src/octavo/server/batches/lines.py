@@ -12,6 +12,7 @@ import msgspec
 
 from octavo.errors import InvalidRequestError
 from octavo.server.json_errors import not_json
+from octavo.server.vector_forms import BYTE_ENCODINGS
 
 LONGEST_ID = 512  # characters of a custom_id
 
@@ -56,6 +57,9 @@ def read_line(data: bytes) -> LineRequest:
     if line.body.get("stream"):
         message = "body.stream must be false: an answer of a batch is one line"
         raise InvalidRequestError(message, param="body.stream")
+    if line.body.get("encoding_format") in BYTE_ENCODINGS:
+        message = "body.encoding_format must be float or base64: an answer of a batch is JSON"
+        raise InvalidRequestError(message, param="body.encoding_format")
     return line
 
 

@@ -1,6 +1,7 @@
 """POST /v1/chat/completions/batch: several conversations with the same fields, one answer.
 
-Owns how the answers are joined: choice number i answers conversation number i.
+Owns how the answers are joined: choice number i answers conversation number i, and holds what is
+told of its prompt. Times of one of the requests are not those of the answer, and are left out.
 """
 
 from __future__ import annotations
@@ -22,20 +23,22 @@ from octavo.server.generation import Generation
 from octavo.server.routes.chat_completions import ChatAnswer
 from octavo.server.routes.health import state_of
 from octavo.server.schemas.chat import BatchedChatRequest, ChatCompletionRequest
-from octavo.server.schemas.chat_answer import ChatCompletion
+from octavo.server.schemas.chat_answer import BatchedChatCompletion
 from octavo.server.schemas.completions import MAX_PROMPTS
 from octavo.server.serving import respond, tenant_of
 from octavo.server.state import new_id
 
 # What one answer to many conversations cannot have.
 _NOT_IN_BATCHES = ("stream", "tools", "use_beam_search")
+_SHARED = ("object", "created", "model")  # by all answers
+_OF_PROMPT = ("prompt_token_ids", "prompt_logprobs")
 
 
 @described(
     body=BatchedChatRequest,
     required=("messages",),
     examples={"two": {"messages": [HELLO, HELLO], "max_tokens": 16}},
-    answer=ChatCompletion,
+    answer=BatchedChatCompletion,
     errors=(*BODY_ERRORS, *MODEL_ERRORS, *ENGINE_ERRORS),
 )
 async def create_batched_chats(request: Request) -> Response | ASGIApp:
@@ -95,14 +98,21 @@ class _JoinedAnswer:
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
         bodies = [task.result() for task in tasks]
-        choices = [body["choices"][0] | {"index": index} for index, body in enumerate(bodies)]
+        choices = [_choice_of(body, index) for index, body in enumerate(bodies)]
         usage: dict[str, Any] = {}
         for body in bodies:
             usage = _summed(usage, msgspec.to_builtins(body["usage"]))
-        return bodies[0] | {"id": self._id, "choices": choices, "usage": usage}
+        shared = {name: bodies[0][name] for name in _SHARED}
+        return {"id": self._id, **shared, "choices": choices, "usage": usage}
 
     def chunks(self) -> AsyncGenerator[bytes, None]:
         raise AssertionError("a batch of chats is not streamed")
+
+
+def _choice_of(body: dict[str, Any], index: int) -> dict[str, Any]:
+    """The only choice of an answer, with what was asked for about its prompt."""
+    of_prompt = {name: body[name] for name in _OF_PROMPT if body.get(name) is not None}
+    return {**body["choices"][0], **of_prompt, "index": index}
 
 
 def _summed(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

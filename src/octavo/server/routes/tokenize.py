@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.errors import InvalidRequestError
-from octavo.server.bodies import json_response
+from octavo.server.bodies import json_response, large_json_response
 from octavo.server.chat_prompt import chat_prompt
 from octavo.server.described import BODY_ERRORS, HELLO, MODEL_ERRORS, described
 from octavo.server.errors import ResourceNotFoundError
@@ -48,7 +48,7 @@ async def tokenize(request: Request) -> Response:
     strings = None
     if body.return_token_strs:
         strings = await asyncio.to_thread(lambda: [*map(state.tokenizer.piece_of, tokens)])
-    return json_response(
+    return await large_json_response(
         TokenizeResponse(
             count=len(tokens),
             max_model_len=state.loaded.max_model_len,

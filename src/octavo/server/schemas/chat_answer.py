@@ -122,6 +122,24 @@ class ChatCompletion(AnswerFields, kw_only=True):
     prompt_logprobs: PromptLogprobs | msgspec.UnsetType | None = msgspec.UNSET
 
 
+class BatchedChatChoice(ChatChoice, kw_only=True):
+    """The answer to one of several conversations, with what was asked for about its prompt."""
+
+    prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    prompt_logprobs: PromptLogprobs | msgspec.UnsetType = msgspec.UNSET
+
+
+class BatchedChatCompletion(msgspec.Struct, kw_only=True):
+    """The answers to several conversations; choice number i is that to conversation number i."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[BatchedChatChoice]
+    usage: Usage
+
+
 class ChatCompletionChunk(AnswerFields, kw_only=True):
     """One event of a stream; `choices` is empty in the one with the usage. The last is [DONE]."""
 

@@ -64,7 +64,6 @@ def _matrix(name: str, stem: str, stems: Stems, group_size: int, config: Fields)
         to,
         _words(codes, rows),
         scale_table(scales, (rows, num_groups), (1, rows), groups),
-        (codes.data, scales.data),
         table,
         groups,
     )

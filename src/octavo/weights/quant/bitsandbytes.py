@@ -79,7 +79,6 @@ def _nf4(stem: str, stems: Stems) -> TensorView:
         WeightType.NF4_32,
         _native.PackedInts(codes.data, 4, 8, (rows, cols), (cols // 2, 1), order=UPPER_HALF_FIRST),
         scale_table(absmax, (rows, num_blocks), (num_blocks, 1), groups),
-        (codes.data,),
         groups=groups,
     )
     return matrix_view(codes.name, (rows, cols), source)
@@ -119,7 +118,6 @@ def _int8(stem: str, stems: Stems) -> TensorView:
         type_for("INT8", codes.name, cols, cols),
         byte_table(codes, rows, cols, signed=True),
         scale_table(scales, (rows, 1), (1, 0), groups, 1 / 127),
-        (codes.data, scales.data),
         Zeros(128),
         groups,
     )

@@ -133,7 +133,6 @@ def _packed(stem: str, codes: StoredTensor, stems: Stems, allowed: set[int]) -> 
         to,
         _native.PackedInts(codes.data, bits, 32, (rows, cols), (words, 1)),
         scale_table(scales, (rows, num_groups), (num_groups, 1), groups),
-        (codes.data, scales.data),
         zeros,
         groups,
     )
@@ -161,7 +160,6 @@ def _integers(stem: str, stems: Stems) -> TensorView:
         to,
         byte_table(codes, rows, cols, signed=True),
         scale_table(scales, shape, (num_groups, 1), groups),
-        (codes.data, scales.data),
         zeros,
         groups,
     )

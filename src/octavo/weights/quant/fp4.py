@@ -36,9 +36,8 @@ def nvfp4_view(stem: str, codes: StoredTensor, stems: Stems) -> TensorView:
     if divisor is not None:
         factor = 1.0 / factor
     table = scale_table(scales, (rows, cols // 16), (cols // 16, 1), groups, factor)
-    files = (codes.data, scales.data)
     halves = _halves(codes, rows, cols)
-    source = TableRows(WeightType.FP4_16, halves, table, files, groups=groups)
+    source = TableRows(WeightType.FP4_16, halves, table, groups=groups)
     return matrix_view(f"{stem}.weight", (rows, cols), source)
 
 
@@ -49,9 +48,8 @@ def mxfp4_view(stem: str, codes: StoredTensor, stems: Stems) -> TensorView:
     groups = Groups(32)
     powers = replace(scales, dtype="F8_E8M0")
     table = scale_table(powers, (rows, cols // 32), (cols // 32, 1), groups)
-    files = (codes.data, scales.data)
     halves = _halves(codes, rows, cols)
-    source = TableRows(WeightType.MXFP4, halves, table, files, groups=groups)
+    source = TableRows(WeightType.MXFP4, halves, table, groups=groups)
     return matrix_view(f"{stem}.weight", (rows, cols), source)
 
 
@@ -73,7 +71,6 @@ def _stack(name: str, stems: Stems) -> TensorView:
         WeightType.MXFP4,
         _halves(codes, all_rows, cols),
         scale_table(powers, (all_rows, num_groups), (num_groups, 1), groups),
-        (codes.data, scales.data),
         groups=groups,
     )
     return TensorView(name, WeightType.MXFP4, (experts, rows, cols), memoryview(b""), source=source)

@@ -70,8 +70,7 @@ def _matrix(stem: str, ending: str, stems: Stems, block: Block | None) -> Tensor
     is_wide = cols % 128 == 0 and (groups.cols % 128 == 0 or groups.cols == cols)
     to = WeightType.FP8_128 if is_wide else WeightType.FP8_32
     table = scale_table(scales, shape, strides, groups)
-    data = (codes.data, scales.data)
-    source = TableRows(to, byte_table(codes, rows, cols), table, data, groups=groups)
+    source = TableRows(to, byte_table(codes, rows, cols), table, groups=groups)
     return matrix_view(codes.name, (rows, cols), source)
 
 

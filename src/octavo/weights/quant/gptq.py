@@ -76,7 +76,6 @@ def _matrix(stem: str, stems: Stems, bits: int, group_size: int, added: int) -> 
         to,
         _native.PackedInts(codes.data, bits, 32, (rows, cols), (1, rows)),
         scale_table(scales, (rows, num_groups), (1, rows), groups),
-        (codes.data, scales.data),
         Zeros(added, zero_table),
         groups,
     )

@@ -36,6 +36,11 @@ class QuantisedRows:
         """See `RowSource`."""
         return tuple(self.view.parts)
 
+    @property
+    def recipe(self) -> tuple[object, ...]:
+        """See `RowSource`."""
+        return ("rounded", int(self.to), *self.view.recipe)
+
     def rows(self, first: int, end: int) -> bytes:
         """See `RowSource`."""
         floats = self.view.rows(first, end)

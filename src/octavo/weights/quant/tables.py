@@ -44,9 +44,22 @@ class TableRows:
     to: WeightType
     codes: _native.PackedInts
     scales: _native.Scales
-    data: tuple[memoryview, ...]
     zeros: Zeros = field(default_factory=Zeros)
     groups: Groups = field(default_factory=lambda: Groups(1))
+
+    @property
+    def data(self) -> tuple[memoryview, ...]:
+        """See `RowSource`."""
+        table = self.zeros.table
+        return (self.codes.data, self.scales.data, *(() if table is None else (table.data,)))
+
+    @property
+    def recipe(self) -> tuple[object, ...]:
+        """See `RowSource`."""
+        table, groups = self.zeros.table, self.groups
+        zeros = (self.zeros.constant, None if table is None else table.layout)
+        order = (tuple(groups.of_columns), tuple(groups.order))
+        return (int(self.to), self.codes.layout, self.scales.layout, *zeros, *order)
 
     def rows(self, first: int, end: int) -> bytes:
         """See `RowSource`."""

@@ -18,6 +18,7 @@ from typing import Any
 from octavo import _native
 from octavo.errors import CorruptFileError, UnsupportedModelError
 from octavo.weights.checkpoint import WeightType
+from octavo.weights.expert_stacks import is_stack
 from octavo.weights.hf_config import facts_from_config
 from octavo.weights.hf_folder import CONFIG, INDEX, SINGLE, weight_files
 from octavo.weights.hf_names import layout_of, renamed
@@ -70,7 +71,7 @@ def quantise_folder(source: Path, target: Path, kind: str, report: Callable[[flo
     ]
     target.mkdir(parents=True)
     _write(target / SINGLE, plans, report)
-    settings = _settings(BITS[kind], block)
+    settings = _settings(BITS[kind], block, _float_modules(tensors, projections))
     text = json.dumps({**config.values, "quantization_config": settings}, indent=2)
     (target / CONFIG).write_text(text + "\n", encoding="utf-8")
     for path in sorted(source.iterdir()):
@@ -81,19 +82,30 @@ def quantise_folder(source: Path, target: Path, kind: str, report: Callable[[flo
 def _projections(
     tensors: Mapping[str, StoredTensor], config: Mapping[str, object], where: str
 ) -> dict[str, StoredTensor]:
-    """The matrices of layers, by the names of the file."""
+    """The matrices of layers, by the names of the file.
+
+    Raises UnsupportedModelError where one cannot be quantised: left out, it would make the folder
+    hardly smaller, and nobody would know.
+    """
     facts = facts_from_config(config, where)
     layout = layout_of(facts.architecture, has_experts=facts.moe is not None)
     if layout.arrangement.transposed:
         raise UnsupportedModelError(
             f"{where}: the matrices of this architecture lie transposed and cannot be quantised"
         )
-    found = {
-        name: tensor
-        for name, tensor in tensors.items()
-        if tensor.dtype in FLOATS
-        and any(map(is_projection, renamed({name: float_view(tensor)}, layout).values()))
-    }
+    found: dict[str, StoredTensor] = {}
+    for name, tensor in tensors.items():
+        if tensor.dtype not in FLOATS:
+            continue
+        ((our_name, view),) = renamed({name: float_view(tensor)}, layout).items()
+        if is_stack(our_name) and len(tensor.shape) == 3:
+            raise UnsupportedModelError(
+                f"{where}: {name} holds all experts of a layer in one tensor, which cannot be "
+                "written as int8 or int4; serve the model with --quantization int8 or int4, which "
+                "quantises them while they are loaded, or use a GGUF file of it"
+            )
+        if is_projection(view):
+            found[name] = tensor
     if not found:
         raise UnsupportedModelError(f"{where}: no matrix of a layer was recognised")
     return found
@@ -108,7 +120,19 @@ def _block(projections: Mapping[str, StoredTensor], source: Path) -> int:
     raise UnsupportedModelError(f"{source} has rows of {widths}; they must be multiples of 32")
 
 
-def _settings(bits: int, block: int) -> dict[str, Any]:
+def _float_modules(
+    tensors: Mapping[str, StoredTensor], quantised: Mapping[str, StoredTensor]
+) -> list[str]:
+    """Modules whose matrix stays as it is: routers, gates, embeddings, encoders of images."""
+    left = {
+        name.removesuffix(".weight")
+        for name, tensor in tensors.items()
+        if name.endswith(".weight") and len(tensor.shape) == 2 and name not in quantised
+    }
+    return sorted(left | {"lm_head"})  # which may be the embedding under another name
+
+
+def _settings(bits: int, block: int, left_out: list[str]) -> dict[str, Any]:
     weights = {
         "num_bits": bits,
         "type": "int",
@@ -123,7 +147,7 @@ def _settings(bits: int, block: int) -> dict[str, Any]:
         "format": "pack-quantized",
         "quantization_status": "compressed",
         "config_groups": {"group_0": group},
-        "ignore": ["lm_head"],
+        "ignore": left_out,
     }
 
 

@@ -97,7 +97,7 @@ def _config(folder: Path, overrides: Mapping[str, object], *, trusts_code: bool)
         return AutoConfig.from_pretrained(
             folder, trust_remote_code=trusts_code, local_files_only=True, **overrides
         )
-    except Exception as error:
+    except Exception as error:  # a border: the checkpoint's own code may run, and raise anything
         raise UnsupportedModelError(
             f"transformers {transformers.__version__} does not read its configuration "
             f"({_short(error)})"
@@ -114,7 +114,7 @@ def _empty_model(config: Any, *, trusts_code: bool) -> Any:
                 attn_implementation=PROBE,
                 dtype=config.dtype or torch.float32,
             ).eval()
-    except Exception as error:
+    except Exception as error:  # a border, as above
         raise UnsupportedModelError(
             f"transformers {transformers.__version__} makes no decoder of it ({_short(error)})"
         ) from error

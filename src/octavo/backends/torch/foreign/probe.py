@@ -126,7 +126,7 @@ def probe(model: Any, config: Any) -> Probed:
             ).logits
     except UnsupportedModelError:
         raise
-    except Exception as error:
+    except Exception as error:  # a border: the forward pass of a stranger's class, without numbers
         raise refusal(
             f"its code does not run without numbers, which is how its attention is found out "
             f"({type(error).__name__}: {str(error)[:200]})"
