@@ -91,8 +91,7 @@ async def test_vectors_that_are_not_made_any_more_are_refused_too(
     async with pooling_server(encoder_folder("bert")) as client:
         body = {"input": [[0, 17, 44, 2]] * 100}
         asking = asyncio.ensure_future(client.post("/v1/embeddings", body))
-        while client.state.engine.num_open_requests == 0:
-            await asyncio.sleep(0)
+        await client.state.engine.open_requests.wait_busy()
         await client.state.engine.shutdown()
         reply = await asking
 
