@@ -43,6 +43,7 @@ REFUSED: Mapping[str, str] = {
     "previous_input_messages": "send them as items of input",
     "previous_response": "use previous_response_id, or send its items in input",
 }
+SWITCHES = frozenset({"enable_response_messages"})  # of these, false asks for nothing
 # Options whose neutral value asks for nothing.
 NEUTRAL: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "stream_options": {"include_obfuscation": (False,)},
@@ -126,7 +127,8 @@ class ResponseRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 def check_response(body: ResponseRequest) -> None:
     """Refuse what no response can have here. Raises InvalidRequestError that names the field."""
     for name, instead in REFUSED.items():
-        if getattr(body, name) is not None:
+        value = getattr(body, name)
+        if value is not None and not (value is False and name in SWITCHES):
             raise wrong(name, f"is not supported by this server: {instead}")
     for name, options in NEUTRAL.items():
         _check_neutral(name, getattr(body, name) or {}, options)
