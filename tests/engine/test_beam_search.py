@@ -45,6 +45,7 @@ OTHER_VALUES: dict[str, Any] = {
     "stop": ["x"],
     "min_tokens": 2,
     "prompt_logprobs": 1,
+    "logprob_token_ids": [3],
     "logit_bias": {5: 1.0},
     "allowed_token_ids": [5],
     "bad_words": ["x"],
