@@ -17,7 +17,7 @@ from tools.check_docs import result_faults
     [
         ("--out /tmp/r/sched.json", "--out sched.json"),
         ("'-i', '/tmp/tmpvoj', ...>", "'-i', 'tmpvoj', ...>"),
-        ("assert '/root/.cache/models/a.gguf' == 'a'", "assert 'a.gguf' == 'a'"),
+        ("assert '/home/me/.cache/models/a.gguf' == 'a'", "assert 'a.gguf' == 'a'"),
         (f"{ROOT}/benchmarks/results/a.json", "benchmarks/results/a.json"),
         ("POST /v1/completions failed", "POST /v1/completions failed"),
         (
@@ -37,7 +37,7 @@ def test_a_results_file_names_no_folder_of_the_machine(
     """Neither in its command nor in what was found; the check sees a file that does."""
     path = tmp_path / "found.json"
     monkeypatch.setattr(sys, "argv", ["x", "--out", "/tmp/r/found.json"])
-    write_results(path, {"why": "no such file: /root/.cache/a"})
+    write_results(path, {"why": "no such file: /home/me/.cache/a"})
     written = json.loads(path.read_text())
 
     assert written["command"].endswith(" --out found.json")
