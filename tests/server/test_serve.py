@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 from pathlib import Path
 
@@ -77,3 +78,12 @@ def test_a_variable_that_templates_have_already_is_refused_before_the_model_is_l
 
     assert code == 2
     assert f"--default-chat-template-kwargs must not set {name!r}" in capsys.readouterr().err
+
+
+def test_a_refused_option_leaves_signals_as_they_were(tmp_path: Path) -> None:
+    """For the program that called: its interrupts must reach it."""
+    before = signal.getsignal(signal.SIGINT)
+    flag = ("--default-chat-template-kwargs", json.dumps({"tools": "x"}))
+
+    assert main(["serve", "--model", str(tmp_path / "nowhere"), "--port", "0", *flag]) == 2
+    assert signal.getsignal(signal.SIGINT) is before

@@ -205,7 +205,11 @@ class _Server:
             kept_usage(self._config.api_keys_file, quotas),
             self._batches,
         ):
-            await self._run(database, quotas)
+            try:
+                await self._run(database, quotas)
+            finally:  # also where an option is refused
+                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                    asyncio.get_running_loop().remove_signal_handler(number)
 
     async def _run(self, database: SqliteThread | None, quotas: Quotas) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -239,8 +243,6 @@ class _Server:
             http.should_exit = True
             await asyncio.gather(serving, loading, ending, renewing, return_exceptions=True)
             await state.close_responses()
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                asyncio.get_running_loop().remove_signal_handler(number)
 
     def _renew(self, http: uvicorn.Config, keys: KeyRing) -> asyncio.Future[None]:
         """SIGHUP reads keys and certificates again. The task looks whether certificates changed."""
