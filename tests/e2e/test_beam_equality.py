@@ -13,25 +13,16 @@ from typing import Any, Literal
 import pytest
 
 from octavo import LLM, BeamSearchParams
-from octavo.engine.stats import EngineStats
-from tests.support.tiny_models import VOCAB_SIZE, make_oracle, save_folder
+from tests.support.equality import overlapping_prompts, stats
+from tests.support.tiny_models import make_oracle, save_folder
 
 BLOCK_SIZE = 8
 NEW_TOKENS = 21
 WIDTH = 3
 MAX_MODEL_LEN = 120
-STORY = [(11 * i * i + 5 * i + 3) % (VOCAB_SIZE - 5) for i in range(90)]
+PROMPTS = overlapping_prompts(8, 4, 10)  # of up to 74 tokens
 Beams = list[tuple[list[int], float]]
 RULES: list[tuple[float, Literal[False, True, "never"]]] = [(1.0, False), (0.0, True)]
-
-
-def prompts() -> list[list[int]]:
-    """8 prompts of 4 to 75 tokens; the odd ones begin alike and part inside a block."""
-    made = []
-    for number in range(8):
-        begin = 0 if number % 2 else number
-        made.append([*STORY[begin : begin + 3 + 10 * number], 40 + number])
-    return made
 
 
 def make(folder: Path, **options: Any) -> LLM:
@@ -54,16 +45,12 @@ def beams(llm: LLM, of: Sequence[list[int]] | None = None) -> list[Beams]:
             length_penalty=length_penalty,
             early_stopping=early_stopping,
         )
-        given = [{"prompt_token_ids": prompt} for prompt in of or prompts()]
+        given = [{"prompt_token_ids": prompt} for prompt in of or PROMPTS]
         found += [
             [(one.tokens, one.cum_logprob) for one in output.sequences]
             for output in llm.beam_search(given, params)
         ]
     return found
-
-
-def stats(llm: LLM) -> EngineStats:
-    return llm.llm_engine.engine.core.stats()
 
 
 @pytest.fixture(scope="module", params=["llama", "gemma3"])
@@ -78,7 +65,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def alone(folder: Path) -> list[Beams]:
     """Each search by itself, without a prefix cache: what the others are compared with."""
     with make(folder, enable_prefix_caching=False) as llm:
-        each = [beams(llm, [prompt]) for prompt in prompts()]
+        each = [beams(llm, [prompt]) for prompt in PROMPTS]
     return [found[rule] for rule in range(len(RULES)) for found in each]
 
 
@@ -111,7 +98,7 @@ def test_preemption_changes_nothing(
     """A pool for little more than one search: the others yield and come back as a whole."""
     with make(folder) as llm:
         kv_plan = llm.llm_engine.engine.memory_plan.kv
-    pool = WIDTH * kv_plan.num_blocks_for(len(prompts()[-1]) + NEW_TOKENS)
+    pool = WIDTH * kv_plan.num_blocks_for(len(PROMPTS[-1]) + NEW_TOKENS)
     options: dict[str, Any] = {
         "num_gpu_blocks_override": pool,
         "preemption_mode": mode,

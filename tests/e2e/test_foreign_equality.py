@@ -16,8 +16,8 @@ import torch
 from transformers import PreTrainedModel
 
 from octavo import LLM, SamplingParams
-from octavo.engine.stats import EngineStats
-from tests.support.tiny_models import VOCAB_SIZE, make_oracle, save_folder
+from tests.support.equality import overlapping_prompts, pool_for_a_third, stats
+from tests.support.tiny_models import make_oracle, save_folder
 
 LACKING = ("exaone4", "vaultgemma", "dots1")
 OWN = ("llama", "gemma3", "gpt_oss")
@@ -30,11 +30,7 @@ GREEDY = SamplingParams(
 FEW = SamplingParams(  # penalties keep a request from drafting, few tokens repeat themselves
     temperature=0.0, allowed_token_ids=[5, 9, 31], max_tokens=NEW_TOKENS, ignore_eos=True
 )
-STORY = [(11 * i * i + 5 * i + 3) % (VOCAB_SIZE - 5) for i in range(110)]
-# Of 6 to 94 tokens; the odd ones begin alike and part inside a block.
-PROMPTS = [
-    [*STORY[(0 if number % 2 else number) :][: 5 + 8 * number], 40 + number] for number in range(12)
-]
+PROMPTS = overlapping_prompts(12, 6, 8)  # of up to 94 tokens
 
 
 @dataclass(frozen=True)
@@ -89,10 +85,6 @@ def answers(
     return [list(output.outputs[0].token_ids) for output in outputs]
 
 
-def stats(llm: LLM) -> EngineStats:
-    return llm.llm_engine.engine.core.stats()
-
-
 @pytest.fixture
 def llm(model: Model) -> Iterator[LLM]:
     with make(model) as running:
@@ -120,9 +112,7 @@ def test_chunks_beside_decoding_rows_change_nothing(model: Model) -> None:
 def test_preemption_changes_nothing(model: Model, mode: str) -> None:
     """Victims compute again, or come back from host slots."""
     with make(model) as llm:
-        plan = llm.llm_engine.engine.memory_plan.kv
-    held = [plan.num_blocks_for(len(prompt) + NEW_TOKENS) for prompt in PROMPTS]
-    pool = max(sum(held) // 3, plan.num_blocks_for(136))
+        pool = pool_for_a_third(llm, PROMPTS, NEW_TOKENS, longest=136)
     options: dict[str, Any] = {"preemption_mode": mode, "swap_space": 0.01}
     with make(model, num_gpu_blocks_override=pool, **options) as llm:
         assert answers(llm) == model.expected

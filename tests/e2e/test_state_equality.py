@@ -6,17 +6,23 @@ chunked = preempted = swapped = forked, and what does not go with a state is ref
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from octavo import LLM, BeamSearchParams, SamplingParams
-from octavo.engine.stats import EngineStats
 from octavo.errors import ConfigError, UnsupportedModelError
-from octavo.outputs import CompletionOutput
-from tests.support.tiny_models import VOCAB_SIZE, make_oracle, save_folder
+from tests.support.equality import (
+    Answer,
+    answer_of,
+    answers,
+    overlapping_prompts,
+    pool_for_a_third,
+    stats,
+)
+from tests.support.tiny_models import make_oracle, save_folder
 
 MODELS = ("mamba2", "qwen3_next", "granitemoehybrid", "jamba")
 NEW_TOKENS = 12
@@ -30,14 +36,7 @@ PARAMS = {
         temperature=2.0, logprobs=0, seed=77, top_p=0.97, max_tokens=NEW_TOKENS, ignore_eos=True
     ),
 }
-Answer = tuple[list[int], list[float]]
-
-
-def prompts() -> list[list[int]]:
-    """8 prompts of 4 to 60 tokens; the odd ones begin alike."""
-    story = [(11 * i * i + 5 * i + 3) % (VOCAB_SIZE - 5) for i in range(90)]
-    begins = [0 if number % 2 else number for number in range(8)]
-    return [[*story[b : b + 3 + 8 * number], 40 + number] for number, b in enumerate(begins)]
+PROMPTS = overlapping_prompts(8, 4, 8)  # of up to 60 tokens
 
 
 def make(model: Path, **options: Any) -> LLM:
@@ -52,29 +51,10 @@ def make(model: Path, **options: Any) -> LLM:
     return LLM(model=str(model), **(defaults | options))
 
 
-def answer_of(output: CompletionOutput) -> Answer:
-    assert output.logprobs is not None
-    chosen = zip(output.token_ids, output.logprobs, strict=True)
-    return list(output.token_ids), [entries[token].logprob for token, entries in chosen]
-
-
-def answers(
-    llm: LLM, params: SamplingParams, of: Sequence[list[int]] | None = None
-) -> list[Answer]:
-    """The tokens of the prompts in one batch, and the log-probability of each."""
-    given = [{"prompt_token_ids": prompt} for prompt in of or prompts()]
-    outputs = llm.generate(given, params, use_tqdm=False)
-    return [answer_of(output.outputs[0]) for output in outputs]
-
-
-def stats(llm: LLM) -> EngineStats:
-    return llm.llm_engine.engine.core.stats()
-
-
 def assert_same(found: list[Answer], expected: list[Answer]) -> None:
-    assert [tokens for tokens, _ in found] == [tokens for tokens, _ in expected]
-    for (_, ours), (_, theirs) in zip(found, expected, strict=True):
-        assert ours == pytest.approx(theirs, abs=CLOSE)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [token for token, _ in ours] == [token for token, _ in theirs]
+        assert [one for _, one in ours] == pytest.approx([one for _, one in theirs], abs=CLOSE)
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -89,7 +69,7 @@ def alone(model: Path) -> Iterator[dict[str, list[Answer]]]:
     """Each prompt by itself: what the others are compared with."""
     with make(model) as llm:
         yield {
-            name: [answers(llm, params, [prompt])[0] for prompt in prompts()]
+            name: [answers(llm, params, [prompt])[0] for prompt in PROMPTS]
             for name, params in PARAMS.items()
         }
 
@@ -100,21 +80,13 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def small_pool(model: Path) -> int:
-    """Blocks for a third of what all prompts hold at their ends, and for the longest."""
-    with make(model) as llm:
-        plan = llm.llm_engine.engine.memory_plan.kv
-    held = [plan.num_blocks_for(len(prompt) + NEW_TOKENS) for prompt in prompts()]
-    return max(sum(held) // 3, plan.num_blocks_for(100))
-
-
 @pytest.mark.parametrize("budget", [512, 16])
 def test_batches_and_chunks_change_nothing(
     model: Path, alone: dict[str, list[Answer]], name: str, budget: int
 ) -> None:
     """A budget of 16 tokens cuts nearly every prompt, beside running decodes."""
     with make(model, max_num_batched_tokens=budget) as llm:
-        assert_same(answers(llm, PARAMS[name]), alone[name])
+        assert_same(answers(llm, PARAMS[name], PROMPTS), alone[name])
         assert stats(llm).prefix_hit_tokens == 0
         assert stats(llm).num_used_blocks == 0
 
@@ -128,10 +100,11 @@ def test_preemption_changes_nothing(
     Without attention nobody grows, so nobody is short of blocks: a better request displaces others.
     """
     options: dict[str, Any] = {"preemption_mode": mode, "swap_space": 0.01}
-    pool = small_pool(model)
+    with make(model) as llm:
+        pool = pool_for_a_third(llm, PROMPTS, NEW_TOKENS, longest=100)
     with make(model, num_gpu_blocks_override=pool, scheduling_policy="priority", **options) as llm:
         engine, found = llm.llm_engine, {}
-        for number, prompt in enumerate(prompts()):
+        for number, prompt in enumerate(PROMPTS):
             if number == 4:
                 for _ in range(5):
                     engine.step()
@@ -152,7 +125,7 @@ def test_preemption_changes_nothing(
 @pytest.mark.parametrize("max_num_seqs", [16, 2])
 def test_choices_answer_what_requests_of_their_own_answer(model: Path, max_num_seqs: int) -> None:
     """Choice i of n has the seed plus i. With two rows the third computes the prompt anew."""
-    given = prompts()[2:5]
+    given = PROMPTS[2:5]
     expected = []
     with make(model) as llm:
         for choice in range(3):
@@ -172,7 +145,7 @@ def test_choices_answer_what_requests_of_their_own_answer(model: Path, max_num_s
 
 def test_one_beam_answers_greedily_and_of_several_each_has_its_own_score(model: Path) -> None:
     """Beams take their states with them when they part."""
-    prompt = [{"prompt_token_ids": prompts()[3]}]
+    prompt = [{"prompt_token_ids": PROMPTS[3]}]
     greedy = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True)
     with make(model) as llm:
         (output,) = llm.generate(prompt, greedy, use_tqdm=False)

@@ -8,7 +8,7 @@ restored from disk after a restart = displaced by a better priority.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,16 @@ from typing import Any
 import pytest
 
 from octavo import LLM, SamplingParams
-from octavo.engine.stats import EngineStats
-from octavo.outputs import CompletionOutput
 from tests.support.data import gemma3_path
-from tests.support.tiny_models import VOCAB_SIZE, make_oracle, save_folder
+from tests.support.equality import (
+    Answer,
+    answer_of,
+    answers,
+    overlapping_prompts,
+    pool_for_a_third,
+    stats,
+)
+from tests.support.tiny_models import make_oracle, save_folder
 
 MODELS = {  # kind of model, type of keys and values
     "llama": ("llama", "auto"),
@@ -31,7 +37,6 @@ MODELS = {  # kind of model, type of keys and values
 }
 NEW_TOKENS = 30
 BLOCK_SIZE = 8
-Answer = list[tuple[int, float]]
 PARAMS = {
     "greedy": SamplingParams(
         temperature=0.0, repetition_penalty=1.3, logprobs=0, max_tokens=NEW_TOKENS, ignore_eos=True
@@ -71,17 +76,7 @@ SPECULATION = {
     "prompt_lookup_max": 3,
     "prompt_lookup_min": 1,
 }
-STORY = [(11 * i * i + 5 * i + 3) % (VOCAB_SIZE - 5) for i in range(160)]
-
-
-def prompts() -> list[list[int]]:
-    """12 prompts of 5 to 126 tokens; the odd ones begin alike and part inside a block."""
-    made = []
-    for number in range(12):
-        length = 5 + 11 * number
-        begin = 0 if number % 2 else number
-        made.append([*STORY[begin : begin + length], 40 + number])
-    return made
+PROMPTS = overlapping_prompts(12, 6, 11)  # of up to 127 tokens
 
 
 @dataclass(frozen=True)
@@ -103,27 +98,6 @@ def make(model: Model, **options: Any) -> LLM:
     return LLM(model=str(model.path), **(defaults | options))
 
 
-def answers(
-    llm: LLM, params: SamplingParams, of: Sequence[list[int]] | None = None
-) -> list[Answer]:
-    """The tokens of the prompts in one batch, and the log-probability of each, to the bit."""
-    given = [{"prompt_token_ids": prompt} for prompt in of or prompts()]
-    outputs = llm.generate(given, params, use_tqdm=False)
-    return [answer_of(output.outputs[0]) for output in outputs]
-
-
-def answer_of(output: CompletionOutput) -> Answer:
-    assert output.logprobs is not None
-    return [
-        (token, entries[token].logprob)
-        for token, entries in zip(output.token_ids, output.logprobs, strict=True)
-    ]
-
-
-def stats(llm: LLM) -> EngineStats:
-    return llm.llm_engine.engine.core.stats()
-
-
 @pytest.fixture(scope="module", params=MODELS)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
     kind, kv_cache_dtype = MODELS[request.param]
@@ -137,7 +111,7 @@ def alone(model: Model) -> Iterator[dict[str, list[Answer]]]:
     """Each prompt by itself, without a prefix cache: what the others are compared with."""
     with make(model, enable_prefix_caching=False) as llm:
         yield {
-            name: [answers(llm, params, [prompt])[0] for prompt in prompts()]
+            name: [answers(llm, params, [prompt])[0] for prompt in PROMPTS]
             for name, params in PARAMS.items()
         }
 
@@ -148,12 +122,10 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def pool_for_a_third(model: Model) -> int:
-    """Blocks for a third of what all prompts hold at their ends, and for the longest."""
+def small_pool(model: Model) -> int:
+    """Blocks for a third of what all prompts hold."""
     with make(model) as llm:
-        plan = llm.llm_engine.engine.memory_plan.kv
-    held = [plan.num_blocks_for(len(prompt) + NEW_TOKENS) for prompt in prompts()]
-    return max(sum(held) // 3, plan.num_blocks_for(200))
+        return pool_for_a_third(llm, PROMPTS, NEW_TOKENS, longest=200)
 
 
 @pytest.mark.parametrize("budget", [512, 16])
@@ -162,7 +134,7 @@ def test_batches_and_chunks_change_nothing(
 ) -> None:
     """A budget of 16 tokens cuts nearly every prompt, beside running decodes."""
     with make(model, enable_prefix_caching=False, max_num_batched_tokens=budget) as llm:
-        assert answers(llm, PARAMS[name]) == alone[name]
+        assert answers(llm, PARAMS[name], PROMPTS) == alone[name]
 
 
 def test_a_warm_cache_changes_nothing(
@@ -170,9 +142,9 @@ def test_a_warm_cache_changes_nothing(
 ) -> None:
     """The second run finds the blocks of the first."""
     with make(model) as llm:
-        assert answers(llm, PARAMS[name]) == alone[name]
+        assert answers(llm, PARAMS[name], PROMPTS) == alone[name]
         before = stats(llm).prefix_hit_tokens
-        assert answers(llm, PARAMS[name]) == alone[name]
+        assert answers(llm, PARAMS[name], PROMPTS) == alone[name]
         assert stats(llm).prefix_hit_tokens - before > 300
 
 
@@ -181,7 +153,7 @@ def test_a_block_that_is_found_in_part_changes_nothing(
 ) -> None:
     """One prompt after the other: each parts from the one before inside a block."""
     with make(model) as llm:
-        found = [answers(llm, PARAMS[name], [prompt])[0] for prompt in prompts()]
+        found = [answers(llm, PARAMS[name], [prompt])[0] for prompt in PROMPTS]
         now = stats(llm)
 
     assert found == alone[name]
@@ -194,10 +166,10 @@ def test_preemption_changes_nothing(
     model: Model, alone: dict[str, list[Answer]], name: str, mode: str
 ) -> None:
     """A pool for a third of the batch; victims compute again, or come back from host slots."""
-    pool = pool_for_a_third(model)
+    pool = small_pool(model)
     options: dict[str, Any] = {"preemption_mode": mode, "swap_space": 0.01}
     with make(model, num_gpu_blocks_override=pool, **options) as llm:
-        assert answers(llm, PARAMS[name]) == alone[name]
+        assert answers(llm, PARAMS[name], PROMPTS) == alone[name]
         now = stats(llm)
 
     assert now.num_preemptions > 0
@@ -209,10 +181,10 @@ def test_a_better_request_displaces_without_changing_anything(
     model: Model, alone: dict[str, list[Answer]], name: str
 ) -> None:
     """The later half is better and arrives while the first half fills the pool."""
-    pool = pool_for_a_third(model)
+    pool = small_pool(model)
     with make(model, num_gpu_blocks_override=pool, scheduling_policy="priority") as llm:
         engine, found = llm.llm_engine, {}
-        for number, prompt in enumerate(prompts()):
+        for number, prompt in enumerate(PROMPTS):
             if number == 6:
                 for _ in range(8):
                     engine.step()
@@ -239,11 +211,11 @@ def test_forks_answer_what_requests_of_their_own_answer(model: Model, caching: b
         for choice in range(4):
             params = PARAMS["sampled"].clone()
             params.seed = 77 + choice
-            expected.append(answers(llm, params))
+            expected.append(answers(llm, params, PROMPTS))
     several = PARAMS["sampled"].clone()
     several.n = 4
     with make(model, enable_prefix_caching=caching) as llm:
-        given = [{"prompt_token_ids": prompt} for prompt in prompts()]
+        given = [{"prompt_token_ids": prompt} for prompt in PROMPTS]
         outputs = llm.generate(given, several, use_tqdm=False)
         now = stats(llm)
 
@@ -251,19 +223,19 @@ def test_forks_answer_what_requests_of_their_own_answer(model: Model, caching: b
         found = [answer_of(output.outputs[choice]) for output in outputs]
         assert found == expected[choice], choice
     assert now.num_blocks_copied > 0  # the last block is shared until somebody writes into it
-    assert now.num_step_tokens < 2 * sum(map(len, prompts())) + 4 * 12 * NEW_TOKENS
+    assert now.num_step_tokens < 2 * sum(map(len, PROMPTS)) + 4 * 12 * NEW_TOKENS
 
 
 def test_blocks_restored_from_disk_change_nothing(
     model: Model, alone: dict[str, list[Answer]], name: str, tmp_path: Path
 ) -> None:
     """A small pool writes what it evicts; the next start finds it, however small its pool is."""
-    pool = pool_for_a_third(model)
+    pool = small_pool(model)
     options: dict[str, Any] = {"kv_offload_dir": str(tmp_path), "num_gpu_blocks_override": pool}
     with make(model, **options) as llm:
-        assert answers(llm, PARAMS[name]) == alone[name]
+        assert answers(llm, PARAMS[name], PROMPTS) == alone[name]
     with make(model, **options) as llm:
-        assert answers(llm, PARAMS[name]) == alone[name]
+        assert answers(llm, PARAMS[name], PROMPTS) == alone[name]
         now = stats(llm)
 
     assert now.external_hit_tokens > 0
@@ -272,7 +244,7 @@ def test_blocks_restored_from_disk_change_nothing(
 
 def test_speculation_changes_nothing(model: Model) -> None:
     """Neither the tokens nor one bit of their logprobs, alone and in a pool that is too small."""
-    some = [[*prompt[:20], *prompt[:40]] for prompt in prompts()[::3]]
+    some = [[*prompt[:20], *prompt[:40]] for prompt in PROMPTS[::3]]
     options: dict[str, Any] = {"speculative_config": SPECULATION}
     with make(model, enable_prefix_caching=False) as llm:
         expected = {name: answers(llm, params, some) for name, params in PLAIN.items()}
