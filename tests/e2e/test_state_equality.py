@@ -18,6 +18,7 @@ from tests.support.equality import (
     Answer,
     answer_of,
     answers,
+    displaced,
     overlapping_prompts,
     pool_for_a_third,
     stats,
@@ -103,23 +104,13 @@ def test_preemption_changes_nothing(
     with make(model) as llm:
         pool = pool_for_a_third(llm, PROMPTS, NEW_TOKENS, longest=100)
     with make(model, num_gpu_blocks_override=pool, scheduling_policy="priority", **options) as llm:
-        engine, found = llm.llm_engine, {}
-        for number, prompt in enumerate(PROMPTS):
-            if number == 4:
-                for _ in range(5):
-                    engine.step()
-            given = {"prompt_token_ids": prompt}
-            engine.add_request(str(number), given, PARAMS[name], priority=-number)
-        while engine.has_unfinished_requests():
-            for output in engine.step():
-                if output.finished:
-                    found[int(output.request_id)] = answer_of(output.outputs[0])
+        found = displaced(llm, PARAMS[name], PROMPTS, 4, 5)
         now = stats(llm)
 
     assert now.num_preemptions > 0
     assert (now.num_swaps > 0) == (mode == "swap")
     assert now.num_used_blocks == 0
-    assert_same([found[number] for number in range(8)], alone[name])
+    assert_same(found, alone[name])
 
 
 @pytest.mark.parametrize("max_num_seqs", [16, 2])

@@ -21,6 +21,7 @@ from tests.support.equality import (
     Answer,
     answer_of,
     answers,
+    displaced,
     overlapping_prompts,
     pool_for_a_third,
     stats,
@@ -183,24 +184,10 @@ def test_a_better_request_displaces_without_changing_anything(
     """The later half is better and arrives while the first half fills the pool."""
     pool = small_pool(model)
     with make(model, num_gpu_blocks_override=pool, scheduling_policy="priority") as llm:
-        engine, found = llm.llm_engine, {}
-        for number, prompt in enumerate(PROMPTS):
-            if number == 6:
-                for _ in range(8):
-                    engine.step()
-            engine.add_request(
-                str(number),
-                {"prompt_token_ids": prompt},
-                PARAMS[name],
-                priority=-number,
-            )
-        while engine.has_unfinished_requests():
-            for output in engine.step():
-                if output.finished:
-                    found[int(output.request_id)] = answer_of(output.outputs[0])
+        found = displaced(llm, PARAMS[name], PROMPTS, 6, 8)
         assert stats(llm).num_preemptions > 0
 
-    assert [found[number] for number in range(12)] == alone[name]
+    assert found == alone[name]
 
 
 @pytest.mark.parametrize("caching", [True, False])

@@ -31,7 +31,7 @@ def test_classes_are_named_or_given() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("OnlyToken", r"takes module:Class, got 'OnlyToken'"),
+        ("OnlyToken", r"must be module:Class, got 'OnlyToken'"),
         ("no.such.module:C", r"no.such.module cannot be imported: ModuleNotFoundError"),
         (f"{HERE}:Nothing", rf"{HERE} has no Nothing"),
         (f"{HERE}:partial", r"is no logits processor; derive the class from octavo"),

@@ -34,11 +34,6 @@ _IQ2_XXS = next(number for number, one in REPACKED.items() if one.name == "IQ2_X
 _SPACE = "\u2581"
 
 
-def gguf_base(name: str) -> bytes:
-    """One of GGUF_BASES."""
-    return GGUF_BASES[name].build()
-
-
 def _keys(architecture: str, sizes: Mapping[str, float]) -> Keys:
     rows: list[tuple[str | bytes, tuple[int, bytes]]] = [
         ("general.architecture", text(architecture))

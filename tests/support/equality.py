@@ -36,6 +36,24 @@ def answer_of(output: CompletionOutput) -> Answer:
     return [(token, entries[token].logprob) for token, entries in chosen]
 
 
+def displaced(
+    llm: LLM, params: SamplingParams, prompts: Sequence[list[int]], first: int, num_steps: int
+) -> list[Answer]:
+    """The same, each prompt better than the one before; from number `first` on they come only after
+    so many steps."""
+    engine, found = llm.llm_engine, {}
+    for number, prompt in enumerate(prompts):
+        if number == first:
+            for _ in range(num_steps):
+                engine.step()
+        engine.add_request(str(number), {"prompt_token_ids": prompt}, params, priority=-number)
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            if output.finished:
+                found[int(output.request_id)] = answer_of(output.outputs[0])
+    return [found[number] for number in range(len(prompts))]
+
+
 def stats(llm: LLM) -> EngineStats:
     """As they stand now."""
     return llm.llm_engine.engine.core.stats()

@@ -1,4 +1,4 @@
-"""Processes that fetch a model, or do something else to the cache, and stop where a test wants them.
+"""Processes that fetch a model or change the cache, and stop where a test wants them.
 
 They are killed there, or waited for. The index is a stub.
 """

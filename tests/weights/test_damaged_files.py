@@ -118,22 +118,31 @@ def test_a_damaged_gguf_file_loads_or_is_refused_by_name(base: str, tmp_path: Pa
     damage_all(-(-CASES // len(GGUF_BASES)), base, load)
 
 
+def folder_load(
+    sound: Path, file_name: str, damaged: Callable[[Damage, bytes], bytes]
+) -> Callable[[Damage, int], str]:
+    """What comes of a folder of which one file is damaged."""
+    content = (sound / file_name).read_bytes()
+
+    def load(damage: Damage, number: int) -> str:
+        folder = sound.parent / f"damaged-{number}"
+        shutil.copytree(sound, folder)
+        (folder / file_name).write_bytes(damaged(damage, content))
+        result = outcome(folder)
+        shutil.rmtree(folder)
+        return result
+
+    return load
+
+
 @pytest.mark.parametrize("base", FOLDER_BASES)
 def test_a_damaged_safetensors_file_loads_or_is_refused_by_name(base: str, tmp_path: Path) -> None:
     """Headers of floats and of the tables that quantised checkpoints have."""
     sound = folder_base(base, tmp_path / "sound")
     assert len(answer(sound)) == 2
-    content = (sound / SAFETENSORS).read_bytes()
-
-    def load(damage: Damage, number: int) -> str:
-        folder = tmp_path / f"damaged-{number}"
-        shutil.copytree(sound, folder)
-        (folder / SAFETENSORS).write_bytes(damage.to_safetensors(content))
-        result = outcome(folder)
-        shutil.rmtree(folder)
-        return result
-
-    damage_all(-(-CASES // len(FOLDER_BASES)), base, load)
+    damage_all(
+        -(-CASES // len(FOLDER_BASES)), base, folder_load(sound, SAFETENSORS, Damage.to_safetensors)
+    )
 
 
 @pytest.mark.parametrize("file_name", JSON_FILES)
@@ -141,14 +150,4 @@ def test_a_damaged_json_file_loads_or_is_refused_by_name(file_name: str, tmp_pat
     """Other values, keys and types in the small files of a folder."""
     sound = folder_base("floats", tmp_path / "sound", sharded=file_name == INDEX)
     assert len(answer(sound)) == 2
-    content = (sound / file_name).read_bytes()
-
-    def load(damage: Damage, number: int) -> str:
-        folder = tmp_path / f"damaged-{number}"
-        shutil.copytree(sound, folder)
-        (folder / file_name).write_bytes(damage.to_json(content))
-        result = outcome(folder)
-        shutil.rmtree(folder)
-        return result
-
-    damage_all(-(-CASES // 4), file_name, load)
+    damage_all(-(-CASES // 4), file_name, folder_load(sound, file_name, Damage.to_json))

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 from functools import cache
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from octavo.errors import ConfigError
+from octavo.foundation.named_object import named_object
 
 PLUGIN_GROUP = "octavo.models"
 """Entry points of installed packages in this group are called once in a process that loads
@@ -66,15 +66,7 @@ def registered_class(architecture: str) -> type[Any] | None:
     model = _MODELS.get(architecture)
     if not isinstance(model, str):
         return model
-    module, _, name = model.partition(":")
-    told = f"the model {architecture} is registered as {model}"
-    try:
-        found: Any = getattr(import_module(module), name, None)
-    except Exception as error:  # what a module raises while it is imported is its own affair
-        reason = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"{told}, and {module} cannot be imported: {reason}") from error
-    if found is None:
-        raise ConfigError(f"{told}, and {module} has no {name}")
+    found = named_object(model, f"the model {architecture} is registered as {model}")
     _check_class(architecture, found)
     _MODELS[architecture] = found
     return found if isinstance(found, type) else None

@@ -6,12 +6,12 @@ Does not know rows or logits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
 from octavo.config.field import flag_name
 from octavo.errors import ConfigError, InvalidRequestError
+from octavo.foundation.named_object import named_object
 from octavo.logits_processors.base import AdapterLogitsProcessor
 from octavo.sampling_params import FIELD_DEFAULTS, SamplingParams, shown
 
@@ -27,7 +27,10 @@ def load_classes(named: Sequence[str | type[Any]]) -> tuple[ProcessorClass, ...]
 
     Raises ConfigError that says which name is wrong, and why.
     """
-    return tuple(_load(name) if isinstance(name, str) else _checked(name) for name in named)
+    return tuple(
+        _checked(named_object(name, f"{FLAG} {name}") if isinstance(name, str) else name)
+        for name in named
+    )
 
 
 def with_plugins(named: Sequence[str | type[Any]]) -> tuple[ProcessorClass, ...]:
@@ -42,22 +45,6 @@ def with_plugins(named: Sequence[str | type[Any]]) -> tuple[ProcessorClass, ...]
                 f"brings, cannot be loaded: {error}; mend or remove the package"
             ) from error
     return tuple(dict.fromkeys([*plugins, *load_classes(named)]))
-
-
-def _load(name: str) -> ProcessorClass:
-    module, colon, attribute = name.partition(":")
-    if not (module and colon and attribute):
-        raise ConfigError(f"{FLAG} takes module:Class, got {name!r}")
-    try:
-        found: Any = import_module(module)
-    except Exception as error:  # what a module raises while it is imported is its own affair
-        reason = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"{FLAG} {name}: {module} cannot be imported: {reason}") from error
-    for part in attribute.split("."):
-        found = getattr(found, part, None)
-    if found is None:
-        raise ConfigError(f"{FLAG} {name}: {module} has no {attribute}")
-    return _checked(found)
 
 
 def _checked(found: object) -> ProcessorClass:

@@ -91,6 +91,11 @@ def num_spare_blocks(kv: KVManager, num_running: int) -> int:
     return kv.num_blocks // _POOL_PER_SPARE_BLOCK if num_running else 0
 
 
+def num_owed_rows(searches: Iterable[Request]) -> int:
+    """Rows that searches will take: they have one for each beam only after their first step."""
+    return sum([one.num_rows - len(one.holders) for one in searches])
+
+
 def num_owed_blocks(holders: Iterable[Request], kv: KVManager) -> int:
     """Blocks that half-computed prompts will still take.
 

@@ -16,7 +16,7 @@ least as many tokens in such a step as the short one, so short ones at most halv
 from __future__ import annotations
 
 from octavo.config.engine import SchedulerConfig
-from octavo.scheduling.admission import num_spare_blocks
+from octavo.scheduling.admission import num_owed_rows, num_spare_blocks
 from octavo.scheduling.budget import StepBudget
 from octavo.scheduling.pacing import MeasuredSpeed
 from octavo.scheduling.policy import Policy
@@ -69,7 +69,7 @@ def open_budget(
 
 def _limit_for_short(roster: Roster, leads: list[Request]) -> int | None:
     """Most prompt tokens of a step that ends a short prompt; None: there is no such prompt."""
-    if not leads or not may_start_one(roster) or not _has_ample_room(roster, leads):
+    if not (leads and roster.waiting and _has_ample_room(roster, leads)):
         return None
     num_missing = roster.waiting.first.lead.num_missing_tokens
     limit = max(2 * num_missing, _SMALL_STEP)
@@ -80,8 +80,8 @@ def _limit_for_short(roster: Roster, leads: list[Request]) -> int | None:
 def _has_ample_room(roster: Roster, leads: list[Request]) -> bool:
     """Whether the first waiting request starts for sure: else it would slow the others in vain."""
     kv, first = roster.kv, roster.waiting.first
-    num_owed_rows = sum(one.num_rows - len(one.holders) for one in roster.running if one.search)
-    if first.num_rows + num_owed_rows > roster.rows.num_free:
+    searches = [one for one in roster.running if one.search is not None]
+    if first.num_rows + num_owed_rows(searches) > roster.rows.num_free:
         return False
     # More than a prompt that has begun still takes, as it holds some of them already.
     num_owed_blocks = sum(kv.num_blocks_for(lead.num_tokens) for lead in leads)

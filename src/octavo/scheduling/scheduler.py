@@ -30,6 +30,7 @@ from octavo.scheduling.admission import (
     LookAhead,
     admit,
     num_owed_blocks,
+    num_owed_rows,
     num_spare_blocks,
     reason_against_ever,
 )
@@ -405,9 +406,7 @@ class Scheduler:
         uses_cache: bool = True,
     ) -> bool:
         """Let one waiting request run in this step, if it fits."""
-        # Searches have a row for each beam only after their first step: rows are kept for these.
-        num_owed_rows = sum([one.num_rows - len(one.holders) for one in self._searches])
-        if request.num_rows + num_owed_rows > self.rows.num_free:
+        if request.num_rows + num_owed_rows(self._searches) > self.rows.num_free:
             return False
         num_spare = num_spare_blocks(self.kv, len(self.running))
         family = request.family

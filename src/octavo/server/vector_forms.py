@@ -53,9 +53,9 @@ class VectorForm:
         return self.encoding in BYTE_ENCODINGS
 
     def shown(self, vector: Vector) -> Vector | str:
-        """A vector in JSON."""
+        """A vector in JSON, encoded already: so that no call of the encoder takes long."""
         if self.encoding == "float":
-            return vector
+            return cast("Vector", msgspec.Raw(msgspec.json.encode(vector)))
         return base64.b64encode(self.packed(vector)).decode()
 
     def packed(self, vector: Vector) -> bytes:

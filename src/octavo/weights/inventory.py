@@ -79,15 +79,15 @@ class Inventory:
         faults = []
         if self._missing:
             needed = [f"{name} {list(shape)}" for name, shape in self._missing.items()]
-            faults.append(f"the model file has no tensor {_listed(needed)}")
+            faults.append(f"the model file has no tensor {listed(needed)}")
         surplus = [] if len(self._missing) > MAX_MISSING else self.surplus
         if surplus:
-            faults.append(f"the architecture has no place for the tensor {_listed(surplus)}")
+            faults.append(f"the architecture has no place for the tensor {listed(surplus)}")
         if faults:
             raise CorruptFileError("; ".join(faults))
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
     """Some names, and how many there are besides."""
     more = len(names) - MAX_LISTED
     shown = ", ".join(names[:MAX_LISTED])

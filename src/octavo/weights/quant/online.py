@@ -12,6 +12,7 @@ from typing import Any, cast
 from octavo import _native
 from octavo.config.engine import QUANTISATION_ALIASES
 from octavo.errors import ConfigError, UnsupportedModelError
+from octavo.weights.blame import about
 from octavo.weights.checkpoint import Checkpoint, TensorView, WeightType
 from octavo.weights.stored_tensor import FLOATS
 
@@ -96,8 +97,9 @@ def with_quantisation(checkpoint: Checkpoint, asked: str) -> Checkpoint:
             f"--quantization {asked} contradicts the checkpoint {checkpoint.name}, which is not "
             f"quantised; use {', '.join(ONLINE)} to quantise it while it is loaded"
         )
-    tensors = {
-        name: quantised(view, ONLINE[method]) if is_projection(view) else view
-        for name, view in checkpoint.tensors.items()
-    }
+    with about(checkpoint.where):
+        tensors = {
+            name: quantised(view, ONLINE[method]) if is_projection(view) else view
+            for name, view in checkpoint.tensors.items()
+        }
     return cast(Checkpoint, replace(cast(Any, checkpoint), tensors=tensors))

@@ -109,8 +109,7 @@ def probe(model: Any, config: Any) -> Probed:
     for module in model.modules():
         module.octavo = noting
     tokens = torch.zeros(1, _NUM_TOKENS, dtype=torch.long, device="meta")
-    parameters = inspect.signature(model.forward).parameters
-    if "logits_to_keep" in parameters:
+    if takes_wanted_rows(model):
         wanted = {"logits_to_keep": torch.zeros(1, dtype=torch.long, device="meta")}
     else:
         wanted = {}

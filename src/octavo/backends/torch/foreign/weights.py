@@ -22,11 +22,11 @@ from octavo.backends.torch.reference import TorchOps
 from octavo.backends.torch.weights import Stack
 from octavo.errors import CorruptFileError
 from octavo.ops.ops import Ops
+from octavo.weights.inventory import listed
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_MAX_LISTED = 8
 
 
 class ForeignWeights:
@@ -41,6 +41,7 @@ class ForeignWeights:
         self.dtype: torch.dtype = dtype or stored
         self.num_bytes = checkpoint.weights_bytes * self.dtype.itemsize // stored.itemsize
         self._module: Any = None
+        self._chooses = False  # whether it makes logits of chosen tokens only
         self._attention: PagedAttention | None = None
 
     def verify(self) -> None:
@@ -67,6 +68,7 @@ class ForeignWeights:
             )
         _check(found, checkpoint.name)
         self._module = module.to(device).eval()
+        self._chooses = takes_wanted_rows(self._module)
         self._attention = PagedAttention(checkpoint.probed.calls, self._module)
         report(1.0)
         return self.tensors
@@ -99,16 +101,15 @@ class ForeignWeights:
     def forward(self, ops: TorchOps) -> Tensor:
         """Logits of the wanted rows: [num_wanted, vocab_size] in float32."""
         assert self._attention is not None, "load() comes before forward()"
-        chooses = takes_wanted_rows(self._module)
         self._attention.begin(ops)
         logits: Tensor = self._module(
             input_ids=ops.token_ids[None],
             position_ids=ops.positions[None],
             use_cache=False,
-            **({"logits_to_keep": ops.wanted} if chooses else {}),
+            **({"logits_to_keep": ops.wanted} if self._chooses else {}),
         ).logits[0]
         self._attention.end()
-        return (logits if chooses else logits[ops.wanted]).float()
+        return (logits if self._chooses else logits[ops.wanted]).float()
 
     def close(self) -> None:
         """Give the memory back."""
@@ -144,23 +145,18 @@ def _rotate_once(module: Any, longest: int, kind_of_layer: str | None = None) ->
 def _check(found: dict[str, Any], name: str) -> None:
     faults = []
     if found["missing_keys"]:
-        faults.append(f"the model files have no tensor {_listed(found['missing_keys'])}")
+        faults.append(f"the model files have no tensor {listed(sorted(found['missing_keys']))}")
     if found["mismatched_keys"]:
         names = [str(entry[0]) for entry in found["mismatched_keys"]]
-        faults.append(f"another shape than the model needs has {_listed(names)}")
+        faults.append(f"another shape than the model needs has {listed(sorted(names))}")
     if faults:
         raise CorruptFileError(f"{name}: {'; '.join(faults)}")
     if found["unexpected_keys"]:
         logger.warning(
-            "%s: transformers' code has no use for %s", name, _listed(found["unexpected_keys"])
+            "%s: transformers' code has no use for %s",
+            name,
+            listed(sorted(found["unexpected_keys"])),
         )
-
-
-def _listed(names: Any) -> str:
-    shown = sorted(names)
-    more = len(shown) - _MAX_LISTED
-    text = ", ".join(shown[:_MAX_LISTED])
-    return f"{text} and {more} more" if more > 0 else text
 
 
 @contextmanager
