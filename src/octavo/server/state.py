@@ -17,7 +17,7 @@ from octavo.chat.template import ChatTemplate
 from octavo.config.server import ServerConfig
 from octavo.engine.async_engine import AsyncLLM
 from octavo.engine.build import Engine
-from octavo.errors import EngineDeadError, InvalidRequestError, ModelNotFoundError, OverloadedError
+from octavo.errors import EngineDeadError, InvalidRequestError, ModelNotFoundError
 from octavo.prompts import TokensPrompt
 from octavo.server.background import BackgroundResponses
 from octavo.server.chat_format import ChatFormat
@@ -153,23 +153,6 @@ class ServerState:
             progress = self.engine.load_progress
             message = f"the model is still loading: {progress.phase}, {progress.share:.0%}"
             raise NotReadyError(message, retry_after_s=1)
-
-    async def require_room(self) -> None:
-        """Refuse when `--max-queued-requests` choices wait already.
-
-        As many may run as there are rows; where blocks are what lacks, as many as do run. Raises
-        OverloadedError with the engine's estimate of when the queue will have moved on.
-        """
-        bound = self.config.max_queued_requests
-        if bound is None or self.num_choices < bound:
-            return
-        stats = await self.engine.stats()
-        num_rows = self.loaded.config.scheduler.max_num_seqs
-        num_waiting = self.num_choices - (stats.num_running if stats.is_crowded else num_rows)
-        if num_waiting < bound:
-            return
-        message = f"{num_waiting} requests wait already, at most {bound} may; try again later"
-        raise OverloadedError(message, retry_after_s=stats.retry_after_s)
 
     @contextmanager
     def admitted(self, num_choices: int) -> Iterator[None]:
