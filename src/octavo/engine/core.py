@@ -130,6 +130,8 @@ class EngineCore:
         Raises OverloadedError with the seconds after which there should be room, EngineDeadError.
         """
         self._raise_if_dead()
+        if self._scheduler.roster.num_waiting + len(requests) <= max_waiting:
+            return  # most requests need no closer look
         num_before, num_after = self._scheduler.num_that_must_wait(requests)
         if num_after <= max_waiting or not num_before:
             return

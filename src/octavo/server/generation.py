@@ -18,7 +18,6 @@ from octavo.errors import (
     DeadlineExceededError,
     InvalidRequestError,
     OctavoError,
-    OverloadedError,
     RequestFailedError,
 )
 from octavo.outputs import RequestMetrics, RequestOutput
@@ -217,16 +216,11 @@ async def enter_together(generations: Sequence[Generation]) -> None:
         for one, prompts, stack in zip(generations, checked, opened, strict=True):
             until_taken.enter_context(stack)
             stack.enter_context(state.admitted(len(prompts) * one.num_choices))
-        try:
-            streams = await state.engine.entrance.submit_together(
-                [prompt for prompts in checked for prompt in prompts],
-                current_trace_headers(),
-                max_waiting=state.config.max_queued_requests,
-            )
-        except OverloadedError:
-            if state.engine.is_draining:  # it began meanwhile
-                raise shutting_down() from None
-            raise
+        streams = await state.engine.entrance.submit_together(
+            [prompt for prompts in checked for prompt in prompts],
+            current_trace_headers(),
+            max_waiting=state.config.max_queued_requests,
+        )
         until_taken.pop_all()
     for one, prompts, stack in zip(generations, checked, opened, strict=True):
         own, streams = streams[: len(prompts)], streams[len(prompts) :]

@@ -17,7 +17,7 @@ from octavo.chat.template import ChatTemplate
 from octavo.config.server import ServerConfig
 from octavo.engine.async_engine import AsyncLLM
 from octavo.engine.build import Engine
-from octavo.errors import EngineDeadError, InvalidRequestError, ModelNotFoundError
+from octavo.errors import EngineDeadError, InvalidRequestError, ModelNotFoundError, OverloadedError
 from octavo.prompts import TokensPrompt
 from octavo.server.background import BackgroundResponses
 from octavo.server.chat_format import ChatFormat
@@ -158,13 +158,17 @@ class ServerState:
     def admitted(self, num_choices: int) -> Iterator[None]:
         """Count so many choices as being in the engine while the block runs.
 
-        Raises NotReadyError when the engine takes no more.
+        Raises NotReadyError when the engine takes no more, or ends before it has taken them.
         """
         if self.engine.is_draining:
             raise shutting_down()
         self.num_choices += num_choices
         try:
             yield
+        except OverloadedError:
+            if self.engine.is_draining:
+                raise shutting_down() from None
+            raise
         finally:
             self.num_choices -= num_choices
             self._ended.set()
