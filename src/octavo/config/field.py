@@ -17,6 +17,7 @@ class OptionInfo:
     help: str
     at_least: float | None = None
     at_most: float | None = None
+    multiple_of: int | None = None
     choices: Sequence[str] | None = None
     metavar: str | None = None
     on_command_line: bool = True
@@ -29,13 +30,16 @@ def option(
     *,
     at_least: float | None = None,
     at_most: float | None = None,
+    multiple_of: int | None = None,
     choices: Sequence[str] | None = None,
     metavar: str | None = None,
     on_command_line: bool = True,
     is_json: bool = False,
 ) -> Any:
     """A documented field of a frozen config dataclass. `None` is always in range."""
-    info = OptionInfo(help, at_least, at_most, choices, metavar, on_command_line, is_json)
+    info = OptionInfo(
+        help, at_least, at_most, multiple_of, choices, metavar, on_command_line, is_json
+    )
     return dataclasses.field(default=default, metadata={"option": info})
 
 
@@ -71,3 +75,9 @@ def check_options(config: Any) -> None:
             raise ConfigError(f"{flag} must be at least {info.at_least}, got {value}")
         if info.at_most is not None and value > info.at_most:
             raise ConfigError(f"{flag} must be at most {info.at_most}, got {value}")
+        if info.multiple_of is not None and value % info.multiple_of:
+            below = int(value // info.multiple_of * info.multiple_of)
+            raise ConfigError(
+                f"{flag} must be a multiple of {info.multiple_of}, got {value}; use {below} or "
+                f"{below + info.multiple_of}"
+            )
