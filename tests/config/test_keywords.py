@@ -91,6 +91,8 @@ def test_a_value_of_another_type_is_refused(name: str, value: Any, kind: str) ->
     ("options", "message"),
     [
         ({"max_num_seqs": 0}, "--max-num-seqs must be at least 1, got 0"),
+        ({"max_num_partial_prefills": 0}, "at least 1, got 0; leave it out for no bound"),
+        ({"threads": 0}, "at least 1, got 0; leave it out for the cores this process may use"),
         ({"block_size": 0}, "--block-size must be at least 8, got 0"),
         ({"block_size": 12}, "--block-size must be a multiple of 8, got 12; use 8 or 16"),
         ({"block_size": 255}, "--block-size must be a multiple of 8, got 255; use 248 or 256"),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from octavo.errors import ConfigError
+
+_DEFAULT = re.compile(r"[Dd]efault: (.+?)\.?$")  # what the sentence of an option ends with
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -20,7 +23,6 @@ class OptionInfo:
     multiple_of: int | None = None
     choices: Sequence[str] | None = None
     metavar: str | None = None
-    on_command_line: bool = True
     is_json: bool = False  # an object, as a text; its parts may be given apart
 
 
@@ -33,13 +35,10 @@ def option(
     multiple_of: int | None = None,
     choices: Sequence[str] | None = None,
     metavar: str | None = None,
-    on_command_line: bool = True,
     is_json: bool = False,
 ) -> Any:
     """A documented field of a frozen config dataclass. `None` is always in range."""
-    info = OptionInfo(
-        help, at_least, at_most, multiple_of, choices, metavar, on_command_line, is_json
-    )
+    info = OptionInfo(help, at_least, at_most, multiple_of, choices, metavar, is_json)
     return dataclasses.field(default=default, metadata={"option": info})
 
 
@@ -72,7 +71,9 @@ def check_options(config: Any) -> None:
         if not math.isfinite(value):
             raise ConfigError(f"{flag} must be a finite number, got {value}")
         if info.at_least is not None and value < info.at_least:
-            raise ConfigError(f"{flag} must be at least {info.at_least}, got {value}")
+            default = _DEFAULT.search(info.help)
+            way_out = f"; leave it out for {default[1]}" if default is not None else ""
+            raise ConfigError(f"{flag} must be at least {info.at_least}, got {value}{way_out}")
         if info.at_most is not None and value > info.at_most:
             raise ConfigError(f"{flag} must be at most {info.at_most}, got {value}")
         if info.multiple_of is not None and value % info.multiple_of:

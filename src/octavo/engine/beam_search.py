@@ -24,6 +24,7 @@ from octavo.sampling_params import (
     BeamSearchParams,
     RequestOutputKind,
     SamplingParams,
+    StructuredOutputsParams,
     shown,
 )
 from octavo.text.tokenizer import Tokenizer
@@ -96,7 +97,9 @@ def check_combination(params: SamplingParams, beam: BeamSpec) -> None:
     for name in NOT_WITH_BEAMS:
         value: Any = getattr(params, name)
         if value != FIELD_DEFAULTS[name] and value not in (None, [], {}):
-            raise _refusal(name, f"has no meaning, got {shown(value)}; leave it out")
+            is_plain = not isinstance(value, StructuredOutputsParams)  # which no client has written
+            got = f", got {shown(value)}" if is_plain else ""
+            raise _refusal(name, f"has no meaning{got}; leave it out")
 
 
 def check_beams_fit(

@@ -202,7 +202,7 @@ class KVEventPublisher:
 
 
 def _warn_if_unknown(endpoint: str) -> None:
-    """ZeroMQ tries again for ever, in silence: the host may get its name later, or be misspelled."""
+    """ZeroMQ tries again for ever, in silence: the host may get its name later."""
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
     try:
         socket.getaddrinfo(host.rpartition(";")[2].strip("[]"), port)
