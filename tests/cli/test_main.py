@@ -103,7 +103,7 @@ def test_a_word_too_many_is_not_called_an_option(capsys: Capture) -> None:
     assert usage_error(capsys, "chat", "hello").startswith("octavo chat: unknown argument hello\n")
 
 
-@pytest.mark.parametrize("command", ["top", "chat", "metrics"])
+@pytest.mark.parametrize("command", ["top", "chat"])
 def test_an_address_among_the_words_was_meant_as_the_servers(command: str, capsys: Capture) -> None:
     """Whichever command talks to a server."""
     err = usage_error(capsys, command, "http://localhost:8001")
