@@ -30,8 +30,16 @@ def told(**options: Any) -> list[str]:
             "--swap-space and --swap-dir",
             "recompute",
         ),
-        ({"long_prefill_token_threshold": 512}, "--long-prefill-token-threshold 512", "step"),
-        ({"long_prefill_token_threshold": LONGEST}, "--long-prefill-token-threshold 4096", "4096"),
+        (
+            {"long_prefill_token_threshold": 512},
+            "--long-prefill-token-threshold 512",
+            "(--max-num-batched-tokens)",
+        ),
+        (
+            {"long_prefill_token_threshold": LONGEST},
+            "--long-prefill-token-threshold 4096",
+            "(--max-model-len)",
+        ),
         (
             {"long_prefill_token_threshold": 9, "enable_chunked_prefill": False},
             "--long-prefill-token-threshold",
