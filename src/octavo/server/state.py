@@ -165,8 +165,8 @@ class ServerState:
         self.num_choices += num_choices
         try:
             yield
-        except OverloadedError:
-            if self.engine.is_draining:
+        except (OverloadedError, EngineDeadError):
+            if self.engine.is_draining and not self.engine.errored:
                 raise shutting_down() from None
             raise
         finally:
