@@ -115,6 +115,7 @@ class ResponseAnswer:
 
     def cancel(self) -> list[bytes]:
         """End as cancelled; the last events. OpenAI's API has no type of its own for that end."""
+        self.generation.close()  # it may be cancelled before anybody reads its outputs
         return self._cut_off("cancelled")
 
     def _cut_off(self, status: str) -> list[bytes]:
