@@ -26,7 +26,7 @@ from octavo.server.schemas.chat import (
 )
 from octavo.server.schemas.sampling import beam_of, check_served, sampling_params, tokens_of
 from octavo.server.state import ServerState, prompt_of
-from octavo.server.truncation import cut_prompt
+from octavo.server.truncation import encoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +129,8 @@ async def chat_token_ids(
     state: ServerState, body: ChatCompletionRequest, text: str, names: Mapping[str, str]
 ) -> list[int]:
     """The prompt's tokens, cut where the request says so."""
-    if body.truncate_prompt_tokens is None:
-        state.loaded.intake.check_text_length(text, names.get("prompt", "messages"))
-    with errors_name(names):
-        ids = await state.tokenise(text, add_special_tokens=bool(body.add_special_tokens))
-    ids, _ = cut_prompt(
-        ids, body.truncate_prompt_tokens, state.loaded.max_model_len, body.truncation_side
+    ids, _ = await encoded(
+        state, text, body, adds_specials=bool(body.add_special_tokens), names=names
     )
     return ids
 
