@@ -14,7 +14,7 @@ from octavo.server.described import BODY_ERRORS, HELLO, MODEL_ERRORS, described
 from octavo.server.errors import ResourceNotFoundError
 from octavo.server.routes.health import state_of
 from octavo.server.routes.reading import read_request
-from octavo.server.schemas.chat import check_chat_prompt, check_num_messages
+from octavo.server.schemas.chat import check_chat_prompt, check_no_chat, check_num_messages
 from octavo.server.schemas.tokenize import (
     AddedTokenShown,
     DetokenizeRequest,
@@ -37,6 +37,7 @@ async def tokenize(request: Request) -> Response:
     """Token ids of a text, or of a chat as the template renders it."""
     state, body, _ = await read_request(request, TokenizeRequest)
     if body.prompt is not None:
+        check_no_chat(body, "prompt")
         text, adds_specials = body.prompt, body.add_special_tokens is not False
     elif body.messages is not None:
         check_num_messages(body, state.config.max_messages)
