@@ -98,6 +98,29 @@ def test_an_unknown_option_names_the_nearest(capsys: Capture) -> None:
     assert err.startswith("octavo serve: unknown option --max-modl-len; did you mean --max-model")
 
 
+def test_an_unknown_option_that_is_near_nothing_gets_no_guess(capsys: Capture) -> None:
+    """Dashes are no likeness."""
+    err = usage_error(capsys, "serve", "--bogus")
+    assert err.startswith("octavo serve: unknown option --bogus\n")
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("--max-num-s", "--max-num-seqs"),
+        ("--max-model-le", "--max-model-len"),
+        ("--port-", "--port"),
+        ("--max-num", "--max-num-seqs or --max-num-batched-tokens"),
+    ],
+)
+def test_a_flag_that_is_cut_short_is_refused_and_told_whole(
+    word: str, told: str, capsys: Capture
+) -> None:
+    """What it begins today may not be all that it begins tomorrow."""
+    err = usage_error(capsys, "serve", word, "5")
+    assert err.startswith(f"octavo serve: unknown option {word}; did you mean {told}")
+
+
 def test_a_word_too_many_is_not_called_an_option(capsys: Capture) -> None:
     """`octavo chat hello` has no option in it."""
     assert usage_error(capsys, "chat", "hello").startswith("octavo chat: unknown argument hello\n")

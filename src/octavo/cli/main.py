@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
 from octavo.errors import ConfigError, InvalidRequestError, OctavoError
+from octavo.foundation.nearest import nearest
 
 COMMANDS = {
     "serve": ("octavo.cli.serve", "Serve a model over an OpenAI-compatible HTTP API."),
@@ -96,9 +97,7 @@ def _fail(message: str, *, code: int) -> int:
 
 
 def _nearest(word: str, commands: Table) -> str:
-    import difflib  # noqa: PLC0415 - keeps --help instant
-
-    near = difflib.get_close_matches(word, commands, n=1)
+    near = nearest(word, commands)
     return f"Did you mean {near[0]!r}? " if near else ""
 
 

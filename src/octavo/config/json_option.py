@@ -5,7 +5,6 @@ Does not know the command line: `cli_args.py` joins dotted flags (`--x.y 1`) to 
 
 from __future__ import annotations
 
-import difflib
 import json
 from typing import Any, TypeVar
 
@@ -13,6 +12,7 @@ import msgspec
 
 from octavo.config.field import flag_name
 from octavo.errors import ConfigError
+from octavo.foundation.nearest import nearest
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -66,6 +66,6 @@ def generation_override(text: str | None) -> dict[str, float | int]:
 
 def _unknown(name: str) -> str:
     known = sorted((*NUMBERS, *WHOLE_NUMBERS))
-    near = difflib.get_close_matches(name, known, n=1)
+    near = nearest(name, known)
     hint = f"did you mean {near[0]}?" if near else f"it may hold {', '.join(known)}"
     return f"--override-generation-config: {name[:60]!r} cannot be overridden; {hint}"
