@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -78,6 +79,37 @@ def test_help_is_instant() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+_INTERRUPTED = "os.kill(os.getpid(), signal.SIGINT)"
+_IN_A_COMMAND = f"""
+command = types.ModuleType("command")
+command.run = lambda words: {_INTERRUPTED}
+sys.modules["command"] = command
+sys.exit(octavo.cli.main.run_module("command", []))
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "ended"),
+    [
+        (_INTERRUPTED, -signal.SIGINT),
+        (_IN_A_COMMAND, 130),
+        ("signal.signal(signal.SIGINT, signal.SIG_IGN);" + _INTERRUPTED, 0),
+    ],
+    ids=["among imports", "in a command", "ignored"],
+)
+def test_an_interrupt_tells_no_traceback(code: str, ended: int) -> None:
+    """However early it comes."""
+    imports = "import os, signal, sys, types, octavo.__main__\n"
+    run = subprocess.run(
+        [sys.executable, "-c", imports + code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (run.returncode, run.stderr) == (ended, "")
 
 
 def test_an_unknown_command_names_the_nearest(capsys: Capture) -> None:
