@@ -26,6 +26,7 @@ from octavo.server.schemas.chat import (
 )
 from octavo.server.schemas.sampling import beam_of, check_served, sampling_params, tokens_of
 from octavo.server.state import ServerState, prompt_of
+from octavo.server.told_tools import with_tools
 from octavo.server.truncation import encoded
 
 
@@ -115,10 +116,15 @@ async def _text_of(
 async def rendered_chat(
     state: ServerState, body: ChatCompletionRequest, answer: AnswerFormat
 ) -> str:
-    """The prompt's text."""
+    """The prompt's text; of a demanded call a model without words for tools is told in ours."""
+    messages = None
+    demands = answer.choice.kind in ("required", "named")
+    if demands and body.messages and not state.chat_template().uses("tools"):
+        messages = with_tools(body.messages, body.tools or (), answer.choice.name)
     return await chat_prompt(
         state,
         body,
+        messages=messages,
         effort=body.reasoning_effort,
         shows_tools=answer.choice.kind != "none"
         or not state.config.exclude_tools_when_tool_choice_none,
