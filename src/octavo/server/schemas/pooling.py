@@ -6,7 +6,7 @@ refused by name.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -205,12 +205,12 @@ def inputs_of(body: InputFields) -> list[str | list[int]]:
         return [given]
     if not given:
         raise InvalidRequestError("input must hold at least one text", param="input")
-    kinds = {type(item) for item in given}
+    kinds = set(map(type, given))
     if len(kinds) > 1:
         message = "input must be texts, token ids or lists of token ids, not a mixture of them"
         raise InvalidRequestError(message, param="input")
     if kinds == {int}:
-        return [[item for item in given if isinstance(item, int)]]
+        return [cast("list[int]", given)]
     check_count(len(given), "input")
     return [item for item in given if not isinstance(item, int)]
 
