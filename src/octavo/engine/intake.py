@@ -257,8 +257,8 @@ class Intake:
             count = f"at least {num_tokens}" if is_cut else str(num_tokens)
             raise PromptTooLongError(
                 f"This model's maximum context length is {longest} tokens, but the prompt has "
-                f"{count}{answer}. Shorten the prompt, or start the "
-                f"engine with a larger max_model_len.",
+                f"{count}{answer}. Please reduce the length of the input prompt, or start "
+                f"the engine with a larger max_model_len.",
                 param="prompt",
             )
 

@@ -42,9 +42,10 @@ async def chat_prompt(
 
 
 def effort_kwargs(state: ServerState, effort: str | None) -> dict[str, Any]:
-    """What tells a template of the effort; nothing where the model has no thoughts.
+    """What tells a template of the effort; nothing where it has no word for it, as in vLLM.
 
-    Raises InvalidRequestError where a model that thinks cannot be told.
+    How much to think is a hint: clients send one with every request, whatever the model. Not to
+    think is more: raises InvalidRequestError where a model that thinks cannot be told that.
     """
     template = state.chat_template()
     if effort is None:
@@ -53,7 +54,7 @@ def effort_kwargs(state: ServerState, effort: str | None) -> dict[str, Any]:
         return {"reasoning_effort": effort}
     if effort == "none" and template.uses("enable_thinking"):
         return {"enable_thinking": False}
-    if state.format.style is None:
+    if state.format.style is None or effort != "none":
         return {}
     raise InvalidRequestError(
         f"reasoning_effort {effort!r} means nothing to this model's chat template; leave it out",
