@@ -7,6 +7,7 @@ checks, and the translation into `SamplingSpec`, are in `engine/intake.py`.
 from __future__ import annotations
 
 import copy
+import difflib
 import math
 import operator
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,6 @@ from enum import Enum
 from typing import Any, Literal, TypeAlias
 
 from octavo.errors import InvalidRequestError
-from octavo.foundation.nearest import nearest
 
 GREEDY_BELOW = 1e-5  # temperatures below this mean greedy
 LOWEST_TEMPERATURE = 0.01  # others are raised to this: smaller ones overflow the softmax
@@ -367,7 +367,7 @@ def _check_extra_args(given: object) -> None:
 def _unknown_field(name: str) -> str:
     if name in REMOVED:
         return f"unknown sampling parameter {shown(name)}: {REMOVED[name]}"
-    near = nearest(name, FIELD_DEFAULTS)
+    near = difflib.get_close_matches(name, FIELD_DEFAULTS, n=1, cutoff=0.75)
     hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(FIELD_DEFAULTS)}"
     return f"unknown sampling parameter {shown(name)}. {hint}"
 

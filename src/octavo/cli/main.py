@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
 from octavo.errors import ConfigError, InvalidRequestError, OctavoError
-from octavo.foundation.nearest import nearest
 
 COMMANDS = {
     "serve": ("octavo.cli.serve", "Serve a model over an OpenAI-compatible HTTP API."),
@@ -100,6 +99,8 @@ def _fail(message: str, *, code: int) -> int:
 
 
 def _nearest(word: str, commands: Table) -> str:
+    from octavo.foundation.nearest import nearest  # noqa: PLC0415 - keeps --help instant
+
     near = nearest(word, commands)
     return f"Did you mean {near[0]!r}? " if near else ""
 
