@@ -6,7 +6,6 @@ one; vLLM's further names pass or fail as `vllm_options.py` says.
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -27,6 +26,7 @@ from octavo.config.speculative import SHORT_FORMS, join_short_forms
 from octavo.config.vllm_options import ENGINE_OPTIONS, KEYWORD_OPTIONS, REMOVED_OPTIONS
 from octavo.config.vllm_verdicts import VllmOption
 from octavo.errors import ConfigError
+from octavo.foundation.nearest import nearest
 
 logger = logging.getLogger(__name__)
 
@@ -191,6 +191,6 @@ def _accept_foreign(name: str, value: Any, known: Mapping[str, str]) -> None:
         if told is not None:
             logger.warning("%s", told)
         return
-    near = difflib.get_close_matches(name, [*known, *FOREIGN], n=1)
+    near = nearest(name, [*known, *FOREIGN])
     hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(sorted(known))}"
     raise ConfigError(f"unknown option {name!r}. {hint}")
