@@ -171,8 +171,8 @@ def page(report: Path) -> str:
     for name, entry in ways.items():
         differences = entry.differences
         shown = [f"{differences[b]:.1e}" if b in differences else "-" for b in BACKENDS]
-        cells = " | ".join([name, entry.types, entry.bits, *shown])
-        quantised_lines.append(f"| {cells} |\n")
+        row = " | ".join([name, entry.types, entry.bits, *shown])
+        quantised_lines.append(f"| {row} |\n")
     parts = [HEAD, *lines, QUANTISED_HEAD, *quantised_lines, WAYS_HEAD]
     parts += way_lines(quantised_architectures(report))
     return "".join([*parts, FOREIGN_HEAD, *foreign_lines(foreign(report), table)])
