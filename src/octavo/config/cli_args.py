@@ -82,9 +82,9 @@ def add_options(parser: argparse.ArgumentParser, config: type, *, skip: Iterable
     """One option per field of a config dataclass, in a group named by its docstring."""
     title = (config.__doc__ or config.__name__).splitlines()[0].rstrip(".")
     group = parser.add_argument_group(title)
-    hints = typing.get_type_hints(config)
+    hints, skipped = typing.get_type_hints(config), frozenset(skip)
     for field in dataclasses.fields(config):
-        if field.name in skip or "option" not in field.metadata:
+        if field.name in skipped or "option" not in field.metadata:
             continue
         spellings = _add_option(group, field, hints[field.name])
         if isinstance(parser, Parser):
