@@ -1,9 +1,21 @@
 #include "mask_filler.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
 namespace octavo {
+namespace {
+
+// Whether it could be written.
+bool write_mask(const MaskSource& source, std::vector<uint32_t>& bits) {
+  if (source.only < 0) return source.fill(source.state, bits.data(), source.num_bytes) == 0;
+  std::fill(bits.begin(), bits.end(), 0);
+  bits[static_cast<size_t>(source.only) / 32] = uint32_t{1} << (source.only % 32);
+  return true;
+}
+
+}  // namespace
 
 MaskFiller::MaskFiller(bool has_idle_core)
     : has_idle_core_(has_idle_core), process_id_(current_process_id()) {}
@@ -55,6 +67,15 @@ const uint8_t* MaskFiller::get(size_t index) {
   return reinterpret_cast<const uint8_t*>(mask.bits.data());
 }
 
+bool MaskFiller::has(size_t index, int32_t token) {
+  const Mask& mask = *masks_[index];
+  const MaskSource& source = mask.source;
+  const bool is_begun = has_idle_core_ || mask.state.load(std::memory_order_acquire) != kFree;
+  if (is_begun || source.count_fitting == nullptr) return is_marked(get(index), token);
+  const uint32_t tokens[] = {static_cast<uint32_t>(token)};
+  return source.count_fitting(source.state, tokens, 1) == 1;
+}
+
 void MaskFiller::finish() {
   is_over_.store(true);
   const std::lock_guard<std::mutex> lock(making_);
@@ -63,8 +84,7 @@ void MaskFiller::finish() {
 bool MaskFiller::make(Mask& mask) {
   int free = kFree;
   if (!mask.state.compare_exchange_strong(free, kTaken, std::memory_order_acquire)) return false;
-  const MaskSource& source = mask.source;
-  const bool is_well = source.fill(source.state, mask.bits.data(), source.num_bytes) == 0;
+  const bool is_well = write_mask(mask.source, mask.bits);
   mask.state.store(is_well ? kMade : kFailed, std::memory_order_release);
   made_.wake();
   return true;
@@ -81,7 +101,9 @@ void MaskFiller::run(Worker& worker) {
     if (stopping_.load(std::memory_order_acquire)) return;
     seen = step_.load(std::memory_order_acquire);
     const std::lock_guard<std::mutex> lock(making_);
-    for (size_t i = 0; i < num_masks_ && !is_over_.load(); ++i) make(*masks_[i]);
+    for (size_t i = 0; i < num_masks_ && !is_over_.load(); ++i) {
+      if (masks_[i]->source.only < 0) make(*masks_[i]);
+    }
   }
 }
 

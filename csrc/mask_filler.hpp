@@ -1,10 +1,11 @@
-// Masks of tokens that are made while the step computes.
+// What may come next in an answer of some form: known once the token before it is, and needed only when logits
+// are there.
 //
-// What may come next in an answer of some form is known once the token before it is, and needed only when
-// logits are there. So where a core is idle a thread of our own makes the masks of a step, one after the
-// other, from its beginning; they cost nothing then. A compute thread that needs one which nobody has begun
-// makes it itself. Where no core is idle that is the only way: another thread would take the core of a
-// compute thread, and all others would wait for that one at the next barrier.
+// Where a core is idle a thread of our own makes the masks of a step, one after the other, from its beginning;
+// they cost nothing then. A compute thread that needs one which nobody has begun makes it itself. Where no
+// core is idle that would be the only way: another thread would take the core of a compute thread, and all
+// others would wait for that one at the next barrier. There a compute thread asks about single tokens, and
+// makes a mask only where that is not enough. Both know the same, so it cannot be seen in any answer.
 #pragma once
 
 #include <atomic>
@@ -15,17 +16,22 @@
 #include <thread>
 #include <vector>
 
+#include "allowed.hpp"
 #include "threads.hpp"
 
 namespace octavo {
 
-// Who knows a mask: a C function that writes exactly num_bytes of it and returns 0 if it could. Bit i of
-// the mask is bit i % 32 of word i / 32. One thread at a time calls it for one state.
+// Who knows a mask: a C function that writes exactly num_bytes of it and returns 0 if it could, and one that
+// says how many of some tokens may follow one after the other. Bit i of the mask is bit i % 32 of word i / 32.
+// One thread at a time calls them for one state.
 struct MaskSource {
   using Fill = int32_t (*)(void* state, uint32_t* bits, size_t num_bytes);
+  using CountFitting = int32_t (*)(void* state, const uint32_t* tokens, size_t count);
   Fill fill = nullptr;
+  CountFitting count_fitting = nullptr;  // null: only `fill` says it
   void* state = nullptr;
   size_t num_bytes = 0;
+  int32_t only = -1;  // the only token of the mask, which nobody needs to ask for then; -1: not known
 };
 
 class MaskFiller {
@@ -41,6 +47,12 @@ class MaskFiller {
   // Mask `index` of the step: made when this returns, alive until the next start(). Any thread may call.
   // Throws std::runtime_error if it could not be made.
   const uint8_t* get(size_t index);
+
+  // The only token of mask `index`, where its source says so; else -1.
+  int32_t only(size_t index) const { return masks_[index]->source.only; }
+
+  // Whether mask `index` has a token. Any thread may call, one at a time for a mask. Throws as get() does.
+  bool has(size_t index, int32_t token);
 
   // Nothing is being made when this returns, and nothing more will be.
   void finish();
@@ -75,6 +87,19 @@ class MaskFiller {
   bool has_idle_core_;
   int64_t process_id_;
   std::unique_ptr<Worker> worker_;
+};
+
+// One mask of the step in progress.
+class PendingMask final : public Allowed {
+ public:
+  PendingMask(MaskFiller& filler, size_t index) : filler_(filler), index_(index) {}
+  int32_t only() const override { return filler_.only(index_); }
+  bool has(int32_t token) override { return filler_.has(index_, token); }
+  const uint8_t* bits() override { return filler_.get(index_); }
+
+ private:
+  MaskFiller& filler_;
+  size_t index_;
 };
 
 }  // namespace octavo

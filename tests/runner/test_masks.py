@@ -44,7 +44,7 @@ class Pending:
         self._function = Fill(self._fill)  # lives as long as its address
         address = ctypes.cast(self._function, ctypes.c_void_p).value
         assert address is not None
-        self.source = (address, 7, len(mask_of([])))
+        self.source = (address, 0, 7, len(mask_of([])), -1)
 
     def bits(self) -> bytes:
         """See `PendingMask`."""

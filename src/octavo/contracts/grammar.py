@@ -32,15 +32,20 @@ class ThinkingSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingMask(Protocol):
-    """A mask that is known and not written out: whoever computes does that while it computes.
+    """A mask that is known and not written out: whoever computes asks about the tokens that it
+    draws, and has all of it written out where that does not do.
 
     One thread at a time, and before the constraint that it is from is told the next token.
     """
 
     @property
-    def source(self) -> tuple[int, int, int]:
-        """For native code: a function `int32_t fill(void *state, uint32_t *bits, size_t num_bytes)`
-        that returns 0 if it could, its state, and how many bytes it writes.
+    def source(self) -> tuple[int, int, int, int, int]:
+        """For native code: two functions, their state, how many bytes the first one writes, and
+        the only token of the mask, if that is known, else -1.
+
+        `int32_t fill(void *state, uint32_t *bits, size_t num_bytes)` returns 0 if it could;
+        `int32_t count_fitting(void *state, const uint32_t *token_ids, size_t count)` returns how
+        many of the tokens may come one after the other. A null in its place: only `fill` says it.
         """
 
     def bits(self) -> bytes:

@@ -131,21 +131,25 @@ class GrammarCompiler:
 class GrammarConstraint:
     """A `TokenConstraint` over one automaton, and its `PendingMask`."""
 
-    __slots__ = ("_matcher", "_source")
+    __slots__ = ("_matcher", "_only", "_source")
 
     def __init__(self, matcher: Matcher) -> None:
         self._matcher = matcher
         self._source = matcher.source
+        self._only = -1
 
     def mask(self) -> Mask:
         """See `TokenConstraint`."""
-        return self.bits() if self._source is None else self
+        if self._source is None:
+            return self.bits()
+        self._only = self._matcher.only_token()  # before anybody looks at single tokens
+        return self
 
     @property
-    def source(self) -> tuple[int, int, int]:
+    def source(self) -> tuple[int, int, int, int, int]:
         """See `PendingMask`."""
         assert self._source is not None, "its masks are bytes"
-        return self._source
+        return (*self._source, self._only)
 
     def bits(self) -> bytes:
         """See `PendingMask`."""

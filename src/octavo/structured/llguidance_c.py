@@ -184,7 +184,14 @@ class CMatcher:
         self._address = address
         self._warnings = warnings
         self._mask_bytes = self._library.llg_matcher_get_mask_byte_size(address)
-        self.source = (self._library.fill_address, address, self._mask_bytes)
+        addresses = self._library.addresses
+        self.source = (
+            addresses["llg_matcher_compute_mask_into"],
+            addresses["llg_matcher_validate_tokens"],
+            address,
+            self._mask_bytes,
+        )
+        self._only = (c_uint32 * 1)()
         _free_with(self, self._library.llg_free_matcher, address)
 
     def is_error(self) -> bool:
@@ -205,6 +212,11 @@ class CMatcher:
         mask = (c_uint8 * self._mask_bytes)()
         self._library.llg_matcher_compute_mask_into(self._address, mask, self._mask_bytes)
         return bytes(mask)
+
+    def only_token(self) -> int:
+        """See `Matcher`."""
+        found = self._library.llg_matcher_compute_ff_tokens(self._address, self._only, 1)
+        return self._only[0] if found > 0 else -1
 
     def consume_token(self, token: int) -> bool:
         """See `Matcher`."""
@@ -234,9 +246,9 @@ class _Library:
                 raise UnknownLayoutError(f"{path} has no {name}") from None
             function.restype, function.argtypes = result, arguments
             setattr(self, name, function)
-        fill = ctypes.cast(library.llg_matcher_compute_mask_into, c_void_p).value
-        assert fill is not None
-        self.fill_address = fill
+        self.addresses = {
+            name: ctypes.cast(getattr(library, name), c_void_p).value for name in _FUNCTIONS
+        }
         self._check_layout()
 
     def defaults(self, tokenizer: int | None) -> _ConstraintInit:
@@ -273,6 +285,8 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {  # name -> result, arguments
     "llg_matcher_get_error": (c_char_p, _MATCHER),
     "llg_matcher_get_mask_byte_size": (c_size_t, _MATCHER),
     "llg_matcher_compute_mask_into": (c_int32, _MATCHER, c_void_p, c_size_t),
+    "llg_matcher_compute_ff_tokens": (c_int32, _MATCHER, c_void_p, c_size_t),
+    "llg_matcher_validate_tokens": (c_int32, _MATCHER, c_void_p, c_size_t),
     "llg_matcher_consume_token": (c_int32, _MATCHER, c_uint32),
     "llg_matcher_is_stopped": (c_bool, _MATCHER),
 }
