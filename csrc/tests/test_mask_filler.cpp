@@ -28,7 +28,7 @@ int32_t fail(void*, uint32_t*, size_t) { return -1; }
 void masks_of_every_step_are_made() {
   MaskFiller filler(true);
   for (int step = 0; step < 200; ++step) {
-    filler.start({{fill_with_ones, nullptr, kBytes}, {fill_with_ones, nullptr, kBytes}});
+    filler.start({{fill_with_ones, nullptr, nullptr, kBytes}, {fill_with_ones, nullptr, nullptr, kBytes}});
     for (size_t mask = 0; mask < 2; ++mask) {
       for (size_t byte = 0; byte < kBytes; ++byte) {
         check(filler.get(mask)[byte] == 0xff, "step %d: byte %d of mask %d", step, int(byte), int(mask));
@@ -40,7 +40,7 @@ void masks_of_every_step_are_made() {
 
 void a_mask_that_cannot_be_made_is_an_error() {
   MaskFiller filler(true);
-  filler.start({{fail, nullptr, kBytes}});
+  filler.start({{fail, nullptr, nullptr, kBytes}});
   bool has_thrown = false;
   try {
     filler.get(0);
@@ -49,6 +49,42 @@ void a_mask_that_cannot_be_made_is_an_error() {
   }
   filler.finish();
   check(has_thrown, "no error");
+}
+
+int32_t fits_if_even(void* times_asked, const uint32_t* tokens, size_t) {
+  ++*static_cast<int*>(times_asked);
+  return tokens[0] % 2 == 0;
+}
+
+int32_t fill_with_even(void*, uint32_t* bits, size_t num_bytes) {
+  for (size_t i = 0; i < num_bytes / sizeof(uint32_t); ++i) bits[i] = 0x55555555;
+  return 0;
+}
+
+void single_tokens_are_asked_about_where_no_core_makes_masks() {
+  for (const bool has_idle_core : {false, true}) {
+    int times_asked = 0;
+    MaskFiller filler(has_idle_core);
+    filler.start({{fill_with_even, fits_if_even, &times_asked, kBytes}});
+    check(filler.has(0, 6) && !filler.has(0, 7), "idle %d: another answer", int(has_idle_core));
+    check(times_asked == (has_idle_core ? 0 : 2), "idle %d: asked %d times", int(has_idle_core), times_asked);
+    check(filler.get(0)[0] == 0x55, "idle %d: another mask", int(has_idle_core));
+    times_asked = 0;
+    check(filler.has(0, 6) && !filler.has(0, 7) && times_asked == 0, "asked beside a mask%s", "");
+    filler.finish();
+  }
+}
+
+void an_only_token_needs_no_source() {
+  for (const bool has_idle_core : {false, true}) {
+    MaskFiller filler(has_idle_core);
+    filler.start({{fail, nullptr, nullptr, kBytes, 37}});
+    check(filler.only(0) == 37, "idle %d: not told", int(has_idle_core));
+    for (int32_t token = 0; token < int32_t{kBytes} * 8; ++token) {
+      check(filler.has(0, token) == (token == 37), "token %d", token);
+    }
+    filler.finish();
+  }
 }
 
 #if defined(__GLIBC__)
@@ -78,7 +114,7 @@ bool cannot_start(MaskFiller& filler) {
   const NoThreads none;
   check(none.is_set(), "the size of stacks cannot be set");
   try {
-    filler.start({{fill_with_ones, nullptr, kBytes}});
+    filler.start({{fill_with_ones, nullptr, nullptr, kBytes}});
   } catch (const std::system_error&) {
     return true;
   }
@@ -92,7 +128,7 @@ void a_thread_that_cannot_be_made_is_an_error_and_the_next_step_tries_again() {
   }
   MaskFiller filler(true);
   check(cannot_start(filler), "a thread was made");
-  filler.start({{fill_with_ones, nullptr, kBytes}});
+  filler.start({{fill_with_ones, nullptr, nullptr, kBytes}});
   check(filler.get(0)[0] == 0xff, "no mask after a step that failed");
   filler.finish();
 }
@@ -105,6 +141,9 @@ int main() {
   using namespace octavo::tests;
   run("masks of every step are made", masks_of_every_step_are_made);
   run("a mask that cannot be made is an error", a_mask_that_cannot_be_made_is_an_error);
+  run("single tokens are asked about where no core makes masks",
+      single_tokens_are_asked_about_where_no_core_makes_masks);
+  run("an only token needs no source", an_only_token_needs_no_source);
 #if defined(__GLIBC__)
   run("a thread that cannot be made is an error, and the next step tries again",
       a_thread_that_cannot_be_made_is_an_error_and_the_next_step_tries_again);

@@ -44,7 +44,9 @@ class Matcher(Protocol):
         """
 
     def consume_token(self, token: int) -> bool: ...
-    def is_stopped(self) -> bool: ...
+    def is_stopped(self) -> bool:
+        """Whether the token that was consumed last is the last one that there can be."""
+
     def deep_copy(self) -> Matcher: ...
 
 

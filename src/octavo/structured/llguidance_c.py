@@ -25,7 +25,7 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Protocol
 from weakref import finalize
 
@@ -33,6 +33,8 @@ import llguidance
 
 _SPECIAL_MARK = b"\xff"  # in front of tokens that no text spells; no UTF-8 has it
 _NO_TOKEN = 0xFFFFFFFF
+_KEPT_TEXTS = 4096
+_MAX_KEPT_BYTES = 200  # of a text
 _MESSAGE_BYTES = 4096
 _INIT_ROOM = 1024  # a newer library may write a longer structure
 
@@ -107,7 +109,7 @@ class CAutomata:
         self._library = _library()
         self._max_grammar_size = max_grammar_size
         self._eos_token_ids = frozenset(tokens.eos_token_ids)
-        self._encode = tokens.encode
+        self._ids_of = _ids_of_texts(tokens.encode)
         self._tokenize = _Tokenize(self._write_ids)  # the library calls it as long as we live
         self._address = self._open(tokens)
         _free_with(self, self._library.llg_free_tokenizer, self._address)
@@ -141,8 +143,9 @@ class CAutomata:
 
     def _open(self, tokens: Tokens) -> int:
         special = tokens.special_ids
+        # No text spells an id without a token either; empty bytes would fit everywhere.
         raw = [
-            _SPECIAL_MARK + token if id_ in special else token
+            token if token and id_ not in special else _SPECIAL_MARK + token
             for id_, token in enumerate(tokens.token_bytes)
         ]
         lengths = array("I", map(len, raw))
@@ -169,10 +172,20 @@ class CAutomata:
 
     def _write_ids(self, _: int, text: int, num_bytes: int, out: int, capacity: int) -> int:
         """The library's question for the ids of a text."""
-        ids = array("I", self._encode(ctypes.string_at(text, num_bytes).decode()))
+        ids = self._ids_of(ctypes.string_at(text, num_bytes))
         written = min(len(ids), capacity)
         ctypes.memmove(out, ids.buffer_info()[0], written * ids.itemsize)
         return len(ids)
+
+
+def _ids_of_texts(encode: Callable[[str], list[int]]) -> Callable[[bytes], array[int]]:
+    """Ids of texts. What a grammar prescribes is short, and comes in every answer under it."""
+
+    def ids_of(text: bytes) -> array[int]:
+        return array("I", encode(text.decode()))
+
+    kept = lru_cache(_KEPT_TEXTS)(ids_of)
+    return lambda text: kept(text) if len(text) <= _MAX_KEPT_BYTES else ids_of(text)
 
 
 class CMatcher:
@@ -192,6 +205,7 @@ class CMatcher:
             self._mask_bytes,
         )
         self._only = (c_uint32 * 1)()
+        self._is_stopped: bool = self._library.llg_matcher_is_stopped(address)
         _free_with(self, self._library.llg_free_matcher, address)
 
     def is_error(self) -> bool:
@@ -220,13 +234,15 @@ class CMatcher:
 
     def consume_token(self, token: int) -> bool:
         """See `Matcher`."""
-        if self.is_stopped() and not self.is_error() and self._automata.is_end(token):
+        if self._is_stopped and not self.is_error() and self._automata.is_end(token):
             return True
-        return bool(self._library.llg_matcher_consume_token(self._address, token) == 0)
+        status = self._library.llg_matcher_consume_token(self._address, token)
+        self._is_stopped = self._library.llg_matcher_is_stopped(self._address)
+        return bool(status == 0)
 
     def is_stopped(self) -> bool:
         """See `Matcher`."""
-        return bool(self._library.llg_matcher_is_stopped(self._address))
+        return self._is_stopped
 
     def deep_copy(self) -> CMatcher:
         """See `Matcher`."""
