@@ -85,12 +85,8 @@ TokenMask token_mask(const nb::object& given) {
     mask.num_bytes = static_cast<int64_t>(bytes.size());
     return mask;
   }
-  const auto [fill, count_fitting, state, num_bytes, only] =
-      nb::cast<std::tuple<uintptr_t, uintptr_t, uintptr_t, size_t, int32_t>>(given.attr("source"));
-  mask.source = {reinterpret_cast<MaskSource::Fill>(fill),
-                 reinterpret_cast<MaskSource::CountFitting>(count_fitting),
-                 reinterpret_cast<void*>(state), num_bytes, only};
-  mask.num_bytes = static_cast<int64_t>(num_bytes);
+  mask.source = reinterpret_cast<MaskSource*>(nb::cast<uintptr_t>(given.attr("source")));
+  mask.num_bytes = static_cast<int64_t>(mask.source->num_bytes);
   return mask;
 }
 

@@ -21,17 +21,20 @@
 
 namespace octavo {
 
-// Who knows a mask: a C function that writes exactly num_bytes of it and returns 0 if it could, and one that
-// says how many of some tokens may follow one after the other. Bit i of the mask is bit i % 32 of word i / 32.
-// One thread at a time calls them for one state.
+// Who knows a mask, and what it said: MaskSource in contracts/grammar.py. Bit i of the mask is bit i % 32 of
+// word i / 32. One thread at a time calls the functions for one state.
 struct MaskSource {
-  using Fill = int32_t (*)(void* state, uint32_t* bits, size_t num_bytes);
-  using CountFitting = int32_t (*)(void* state, const uint32_t* tokens, size_t count);
-  Fill fill = nullptr;
-  CountFitting count_fitting = nullptr;  // null: only `fill` says it
+  int32_t (*fill)(void* state, uint32_t* bits, size_t num_bytes) = nullptr;
+  int32_t (*count_fitting)(void* state, const uint32_t* tokens, size_t count) = nullptr;
+  int32_t (*consume)(void* state, uint32_t token) = nullptr;
+  bool (*is_over)(void* state) = nullptr;
+  int32_t (*find_only)(void* state, uint32_t* tokens, size_t capacity) = nullptr;
   void* state = nullptr;
   size_t num_bytes = 0;
-  int32_t only = -1;  // the only token of the mask, which nobody needs to ask for then; -1: not known
+  int32_t only = -1;
+  int32_t told = -1;
+  int32_t status = 0;
+  int32_t has_ended = 0;
 };
 
 class MaskFiller {
@@ -42,17 +45,20 @@ class MaskFiller {
   MaskFiller& operator=(const MaskFiller&) = delete;
 
   // Begin with the masks of a step. The states belong to the filler until finish().
-  void start(const std::vector<MaskSource>& sources);
+  void start(const std::vector<MaskSource*>& sources);
 
   // Mask `index` of the step: made when this returns, alive until the next start(). Any thread may call.
   // Throws std::runtime_error if it could not be made.
   const uint8_t* get(size_t index);
 
   // The only token of mask `index`, where its source says so; else -1.
-  int32_t only(size_t index) const { return masks_[index]->source.only; }
+  int32_t only(size_t index) const { return masks_[index]->only; }
 
   // Whether mask `index` has a token. Any thread may call, one at a time for a mask. Throws as get() does.
   bool has(size_t index, int32_t token);
+
+  // The token that was drawn under mask `index`: its source goes on by it, while all of it is in the cache.
+  void tell(size_t index, int32_t token);
 
   // Nothing is being made when this returns, and nothing more will be.
   void finish();
@@ -61,7 +67,8 @@ class MaskFiller {
   enum State : int { kFree, kTaken, kMade, kFailed };
 
   struct Mask {
-    MaskSource source;
+    MaskSource* source = nullptr;
+    int32_t only = -1;  // its source's when the step began
     std::vector<uint32_t> bits;
     std::atomic<int> state{kFree};
   };
@@ -74,6 +81,7 @@ class MaskFiller {
 
   static constexpr int64_t kOneMaskNs = 100'000;
 
+  static bool write(Mask& mask);  // whether it could
   bool make(Mask& mask);  // unless somebody else has begun
   void run(Worker& worker);
 

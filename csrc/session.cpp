@@ -195,7 +195,7 @@ void Session::set_masks(const StepInput& input) {
     require(input.masks[i].num_bytes * 8 >= rows_.limits().vocab_size,
             row_name(row) + "its mask is shorter than the vocabulary");
     const TokenMask& mask = input.masks[i];
-    require(mask.source.only < rows_.limits().vocab_size,
+    require(mask.source == nullptr || mask.source->only < rows_.limits().vocab_size,
             row_name(row) + "the only token of its mask is none of the vocabulary");
     wanted.mask = mask.bits;
     if (mask.bits != nullptr) continue;
@@ -408,6 +408,7 @@ void Session::judge(const StepInput& input, Wanted& wanted, float* logits) {
     }
     if (wanted.samples) {
       sample(input, wanted, state, logits);
+      if (wanted.source >= 0) filler_.tell(static_cast<size_t>(wanted.source), wanted.token_id);
       return;
     }
     wanted.has_logprobs = true;

@@ -28,7 +28,7 @@ namespace octavo {
 struct TokenMask {
   const uint8_t* bits = nullptr;
   int64_t num_bytes = 0;
-  MaskSource source;
+  MaskSource* source = nullptr;
 };
 
 // The lists of StepPlan in contracts/step.py.
@@ -158,7 +158,7 @@ class Session {
   std::vector<BatchRow> batch_rows_;    // all of them, group after group
   std::vector<int32_t> wanted_tokens_, wanted_first_;  // parallel to wanted_
   std::vector<Wanted> wanted_;
-  std::vector<MaskSource> mask_sources_;
+  std::vector<MaskSource*> mask_sources_;
   std::vector<bool> in_step_;           // by row
   std::vector<int32_t> sampled_tokens_; // by row that samples: its last token, an index; others: -1
   std::vector<Drafted> drafted_;        // in plan order

@@ -33,15 +33,8 @@ class Matcher(Protocol):
         """A bit for each token; the lowest bit of a byte comes first."""
 
     @property
-    def source(self) -> tuple[int, int, int, int] | None:
-        """Of its masks, see `PendingMask`, which has `only_token` as well; None where only Python
-        can ask for them.
-        """
-
-    def only_token(self) -> int:
-        """The token that must come next, where the text is certain and its tokens are those that
-        the tokenizer makes of it; -1: others may come, or the end.
-        """
+    def source(self) -> int | None:
+        """Of its masks, see `PendingMask`; None where only Python can ask for them."""
 
     def consume_token(self, token: int) -> bool: ...
     def is_stopped(self) -> bool:
@@ -107,10 +100,6 @@ class PythonMatcher:
         self.compute_bitmask = matcher.compute_bitmask
         self.consume_token = matcher.consume_token
         self.is_stopped = matcher.is_stopped
-
-    def only_token(self) -> int:
-        """See `Matcher`."""
-        return next(iter(self._matcher.compute_ff_tokens()), -1)
 
     def deep_copy(self) -> PythonMatcher:
         """See `Matcher`."""

@@ -131,25 +131,21 @@ class GrammarCompiler:
 class GrammarConstraint:
     """A `TokenConstraint` over one automaton, and its `PendingMask`."""
 
-    __slots__ = ("_matcher", "_only", "_source")
+    __slots__ = ("_matcher", "_source")
 
     def __init__(self, matcher: Matcher) -> None:
         self._matcher = matcher
         self._source = matcher.source
-        self._only = -1
 
     def mask(self) -> Mask:
         """See `TokenConstraint`."""
-        if self._source is None:
-            return self.bits()
-        self._only = self._matcher.only_token()  # before anybody looks at single tokens
-        return self
+        return self.bits() if self._source is None else self
 
     @property
-    def source(self) -> tuple[int, int, int, int, int]:
+    def source(self) -> int:
         """See `PendingMask`."""
         assert self._source is not None, "its masks are bytes"
-        return (*self._source, self._only)
+        return self._source
 
     def bits(self) -> bytes:
         """See `PendingMask`."""

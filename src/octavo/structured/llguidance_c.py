@@ -31,8 +31,11 @@ from weakref import finalize
 
 import llguidance
 
+from octavo.contracts.grammar import MaskSource
+
 _SPECIAL_MARK = b"\xff"  # in front of tokens that no text spells; no UTF-8 has it
 _NO_TOKEN = 0xFFFFFFFF
+_NONE = -1  # in a MaskSource
 _KEPT_TEXTS = 4096
 _MAX_KEPT_BYTES = 200  # of a text
 _MESSAGE_BYTES = 4096
@@ -197,15 +200,15 @@ class CMatcher:
         self._address = address
         self._warnings = warnings
         self._mask_bytes = self._library.llg_matcher_get_mask_byte_size(address)
-        addresses = self._library.addresses
-        self.source = (
-            addresses["llg_matcher_compute_mask_into"],
-            addresses["llg_matcher_validate_tokens"],
-            address,
-            self._mask_bytes,
-        )
-        self._only = (c_uint32 * 1)()
         self._is_stopped: bool = self._library.llg_matcher_is_stopped(address)
+        self._source = MaskSource(
+            **self._library.addresses,
+            state=address,
+            num_bytes=self._mask_bytes,
+            only=self._only_token(),
+            told=_NONE,
+        )
+        self.source = ctypes.addressof(self._source)
         _free_with(self, self._library.llg_free_matcher, address)
 
     def is_error(self) -> bool:
@@ -227,22 +230,32 @@ class CMatcher:
         self._library.llg_matcher_compute_mask_into(self._address, mask, self._mask_bytes)
         return bytes(mask)
 
-    def only_token(self) -> int:
-        """See `Matcher`."""
-        found = self._library.llg_matcher_compute_ff_tokens(self._address, self._only, 1)
-        return self._only[0] if found > 0 else -1
-
     def consume_token(self, token: int) -> bool:
         """See `Matcher`."""
+        source = self._source
+        if source.told != _NONE:  # whoever drew it has told it
+            assert source.told == token, f"{source.told} was told instead of {token}"
+            source.told = _NONE
+            self._is_stopped = bool(source.has_ended)
+            return bool(source.status == 0)
         if self._is_stopped and not self.is_error() and self._automata.is_end(token):
             return True
         status = self._library.llg_matcher_consume_token(self._address, token)
         self._is_stopped = self._library.llg_matcher_is_stopped(self._address)
+        source.only = _NONE if self._is_stopped else self._only_token()
         return bool(status == 0)
 
     def is_stopped(self) -> bool:
         """See `Matcher`."""
         return self._is_stopped
+
+    def _only_token(self) -> int:
+        """The token that must come next: the text is certain, and this is how the tokenizer begins
+        it. -1: others may come, or the end.
+        """
+        token = c_uint32()
+        found = self._library.llg_matcher_compute_ff_tokens(self._address, byref(token), 1)
+        return token.value if found > 0 else _NONE
 
     def deep_copy(self) -> CMatcher:
         """See `Matcher`."""
@@ -263,7 +276,8 @@ class _Library:
             function.restype, function.argtypes = result, arguments
             setattr(self, name, function)
         self.addresses = {
-            name: ctypes.cast(getattr(library, name), c_void_p).value for name in _FUNCTIONS
+            field: ctypes.cast(getattr(library, name), c_void_p).value
+            for field, name in _SOURCE_FUNCTIONS.items()
         }
         self._check_layout()
 
@@ -305,6 +319,14 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {  # name -> result, arguments
     "llg_matcher_validate_tokens": (c_int32, _MATCHER, c_void_p, c_size_t),
     "llg_matcher_consume_token": (c_int32, _MATCHER, c_uint32),
     "llg_matcher_is_stopped": (c_bool, _MATCHER),
+}
+
+_SOURCE_FUNCTIONS = {  # field of MaskSource -> name
+    "fill": "llg_matcher_compute_mask_into",
+    "count_fitting": "llg_matcher_validate_tokens",
+    "consume": "llg_matcher_consume_token",
+    "is_over": "llg_matcher_is_stopped",
+    "find_only": "llg_matcher_compute_ff_tokens",
 }
 
 
