@@ -110,7 +110,7 @@ void test_greedy_tokens_are_the_best_that_are_allowed() {
 
 void test_draws_have_the_distribution_of_allowed_tokens() {
   Random random(2);
-  const int64_t draws = 40000;
+  const int64_t draws = 15000;
   for (const int64_t of_ten : {0, 1, 3, 5, 8, 9, 10}) {
     int kind = 0;
     for (SamplingSpec spec : all_kinds()) {
@@ -135,7 +135,7 @@ void test_draws_have_the_distribution_of_allowed_tokens() {
 // Few tokens and weights that are near the bounds of the filters.
 void test_draws_are_right_where_filters_choose_others() {
   Random random(3);
-  const int64_t draws = 8000;
+  const int64_t draws = 2000;
   for (int i = 0; i < 150; ++i) {
     const int64_t size = random.between(2, 6);
     Logits logits(static_cast<size_t>(size));

@@ -236,7 +236,9 @@ def test_where_the_best_token_is_refused_the_next_best_one_is_drawn() -> None:
     ranked = driver.step({row: 13}).logprobs[row][0].token_ids[1:]
     driver.finish(row)
     for place in range(8):
-        masks = [Pending(set(EVERY) - set(ranked[:place]), judges=judges) for judges in (True, False)]
+        masks = [
+            Pending(set(EVERY) - set(ranked[:place]), judges=judges) for judges in (True, False)
+        ]
         rows = [driver.add(PROMPT, SamplingSpec()) for _ in masks]
         driver.plan.mask_rows, driver.plan.masks = rows, list(masks)
         driver.step(dict.fromkeys(rows, 13))
