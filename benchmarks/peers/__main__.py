@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     svg = PLOTS / f"{out.stem}.svg"
     svg.write_text(plot(found["engines"], name), encoding="utf-8")
     print(f"written to {svg}")
-    return _verdict(found["engines"])
+    return verdict(found["engines"])
 
 
 def prepare(
@@ -102,6 +102,7 @@ def _document(
         found["engines"][entrant.engine.name] |= {
             "weights": entrant.engine.weights,
             "is_exact": entrant.engine.is_exact,
+            "has_reference_weights": entrant.engine.has_reference_weights,
             "is_ours": entrant.engine.is_ours,
             "options": dict(entrant.engine.options),
         }
@@ -115,11 +116,14 @@ def _document(
     }
 
 
-def _verdict(engines: dict[str, dict[str, Any]]) -> int:
+def verdict(engines: dict[str, dict[str, Any]]) -> int:
+    """The exit code. An exact engine is judged where its weights are the reference's."""
     wrong = [
         name
         for name, entry in engines.items()
-        if entry["is_exact"] and entry.get("agreement", 1.0) < MIN_AGREEMENT
+        if entry["is_exact"]
+        and entry["has_reference_weights"]
+        and entry.get("agreement", 1.0) < MIN_AGREEMENT
     ]
     for name in wrong:
         print(f"{name}: only {engines[name]['agreement']:.0%} of its tokens are the reference's")

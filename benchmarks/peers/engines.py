@@ -60,6 +60,11 @@ class Engine:
     def is_ours(self) -> bool:
         return not self.peer
 
+    @property
+    def has_reference_weights(self) -> bool:
+        """Whether its weights are the numbers of the file; else its tokens may be others."""
+        return self.form not in ("bfloat16", "openvino-int4")
+
 
 PEERS = (
     Peer(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.peers import __main__ as command
+from benchmarks.peers.__main__ import verdict
 from benchmarks.peers.engines import ENGINES, PEERS, Peer, Step
 from benchmarks.peers.environments import Environments, SetupError
 from benchmarks.peers.measure import Conditions, Record, Turn, agreement, run_rounds, summarise
@@ -141,6 +142,20 @@ def test_answers_agree_until_they_differ() -> None:
 
     assert 1.0 == agreement(wanted, wanted)
     assert 6 / 8 == agreement([[1, 2, 9, 4], [5, 6, 7, 8]], wanted)
+
+
+def test_an_exact_engine_with_the_weights_of_the_file_must_agree() -> None:
+    def entry(agreement: float, *, exact: bool, same_weights: bool) -> dict[str, object]:
+        flags = {"is_exact": exact, "has_reference_weights": same_weights}
+        return {"columns": {"b8": {"median": 1.0}}, "agreement": agreement, **flags}
+
+    rounded = {
+        "int8": entry(0.7, exact=False, same_weights=True),
+        "bf16": entry(0.9, exact=True, same_weights=False),
+    }
+
+    assert verdict(rounded | {"fp32": entry(0.99, exact=True, same_weights=True)}) == 0
+    assert verdict(rounded | {"fp32": entry(0.9, exact=True, same_weights=True)}) == 1
 
 
 def test_leads_compare_the_best_of_ours_with_the_best_peer() -> None:

@@ -103,6 +103,32 @@ def test_a_word_too_many_is_not_called_an_option(capsys: Capture) -> None:
     assert usage_error(capsys, "chat", "hello").startswith("octavo chat: unknown argument hello\n")
 
 
+@pytest.mark.parametrize("command", ["top", "chat"])
+def test_an_address_among_the_words_was_meant_as_the_servers(command: str, capsys: Capture) -> None:
+    """Whichever command talks to a server."""
+    err = usage_error(capsys, command, "http://localhost:8001")
+    assert "unknown argument http://localhost:8001; did you mean --url http://localhost" in err
+
+
+@pytest.mark.parametrize(
+    ("keys", "is_told"),
+    [((), True), (("--api-key", "a"), True), (("--api-key", "a", "b"), False)],
+)
+def test_fairness_between_fewer_than_two_keys_is_told(
+    keys: tuple[str, ...], is_told: bool, capsys: Capture
+) -> None:
+    """Before the model is looked for."""
+    words = ("./no.gguf", "--port", "0", "--scheduling-policy", "fair", *keys)
+    _, err = failure(capsys, "serve", *words)
+    assert ("--scheduling-policy fair has no effect" in err) == is_told
+
+
+def test_a_bound_that_is_none_is_told_how_to_have_none(capsys: Capture) -> None:
+    code, err = failure(capsys, "serve", "./no.gguf", "--max-queued-requests", "-1")
+    assert code == 2
+    assert "--max-queued-requests must be at least 1, got -1; leave it out for no bound" in err
+
+
 @pytest.mark.parametrize("flag", ["--api-key", "--admin-api-key", "--served-model-name"])
 def test_a_list_flag_may_not_swallow_the_model(flag: str, capsys: Capture) -> None:
     """The default model would be served instead, and its name would be a key; keys stay unsaid."""

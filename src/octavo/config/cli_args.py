@@ -60,6 +60,8 @@ class Parser(argparse.ArgumentParser):
         if unknown != message:
             flag = unknown.split()[0].split("=")[0]
             near = difflib.get_close_matches(flag, self._option_string_actions, n=1)
+            if "--url" in self._option_string_actions and flag.startswith(("http://", "https://")):
+                near = [f"--url {flag}"]
             hint = f"; did you mean {near[0]}?" if near else ""
             kind = "option" if flag.startswith("-") else "argument"
             message = f"unknown {kind} {flag}{hint}"
@@ -74,10 +76,9 @@ def add_options(parser: argparse.ArgumentParser, config: type, *, skip: Iterable
     for field in dataclasses.fields(config):
         if field.name in skip or "option" not in field.metadata:
             continue
-        if option_info(field).on_command_line:
-            spellings = _add_option(group, field, hints[field.name])
-            if isinstance(parser, Parser):
-                parser.note(field.name, shape_of(field, hints[field.name]), spellings)
+        spellings = _add_option(group, field, hints[field.name])
+        if isinstance(parser, Parser):
+            parser.note(field.name, shape_of(field, hints[field.name]), spellings)
 
 
 def build(config: type[C], arguments: argparse.Namespace, **more: Any) -> C:

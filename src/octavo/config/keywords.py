@@ -84,7 +84,7 @@ class EngineOptions(TypedDict, total=False):
     swap_space: float
     swap_dir: str | None
     kv_offload_dir: str | None
-    kv_offload_gb: float
+    kv_offload_gb: float | None
     kv_events_config: str | None
     max_num_batched_tokens: int
     max_num_seqs: int

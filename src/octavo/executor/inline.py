@@ -99,7 +99,7 @@ class InlineExecutor:
         weights = weights_fingerprint(self._checkpoint.tensors)
         return KVFiles(
             folder,
-            int(self._config.cache.kv_offload_gb * 1e9),
+            self._config.cache.max_offload_bytes,
             weights + runner.kv_fingerprint.encode(),
             runner.host_slot,
         )

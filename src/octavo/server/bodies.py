@@ -32,6 +32,15 @@ _VALUES_AT_ONCE = 2**15  # of an answer: numbers or short texts, a millisecond's
 LONGEST_NAME = 100  # characters of an unknown field that an error repeats
 _PLACE = re.compile(r"^(?P<what>.*?) - at `(?:key in )?\$\.?(?P<path>[^`]*)`$", re.DOTALL)
 _LIMIT = re.compile(r"Expected `\w+(?: \| null)?` (?P<sign>[<>]=) (?P<bound>\S+)")
+_TYPE = re.compile(r"Expected `(?P<wanted>\w+(?: \| \w+)*)`, got `(?P<got>\w+)`")
+_TYPES = {  # of JSON, as people call them
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
 _RULES = {"<=": ("at most", "less_than_equal"), ">=": ("at least", "greater_than_equal")}
 _FORM = "application/x-www-form-urlencoded"  # what curl says when nobody tells it otherwise
 
@@ -225,4 +234,16 @@ def _located(error: msgspec.ValidationError) -> InvalidRequestError:
     if limit is not None:  # the rule has pydantic's name, as in vLLM's errors
         side, rule = _RULES[limit["sign"]]
         return InvalidRequestError(f"{path} must be {side} {limit['bound']} ({rule})", param=path)
+    kinds = _TYPE.fullmatch(found["what"])
+    if kinds is not None:
+        return InvalidRequestError(f"{path} must be {_right_type(**kinds.groupdict())}", param=path)
     return InvalidRequestError(f"{path}: {found['what']}", param=path)
+
+
+def _right_type(wanted: str, got: str) -> str:
+    """What the type of a value must be and is; null stands for leaving a field out."""
+    *names, last = [_TYPES.get(one, one) for one in wanted.split(" | ") if one != "null"]
+    right = f"{', '.join(names)} or {last}" if names else last
+    or_out = "; correct it, or leave it out" if wanted.endswith(" | null") else ""
+    shown = "a fraction" if (got, last) == ("float", _TYPES["int"]) else _TYPES.get(got, got)
+    return f"{right}, got {shown}{or_out}"

@@ -68,11 +68,13 @@ class VectorRequest:
                 )
                 for prompt in self.prompts
             ]
-        await self.state.require_room()
         outputs: list[PoolingRequestOutput] = []
         with self.state.admitted(len(checked)):
-            trace = current_trace_headers()
-            streams = [engine.submit_pooling(one, trace) for one in checked]
+            streams = await engine.entrance.submit_pooling_together(
+                checked,
+                current_trace_headers(),
+                max_waiting=self.state.config.max_queued_requests,
+            )
             try:
                 outputs += [await anext(stream) for stream in streams]
             except RequestFailedError:

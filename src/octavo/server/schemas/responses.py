@@ -26,7 +26,7 @@ MAX_PAIRS, LONGEST_KEY, LONGEST_VALUE = 16, 64, 512  # of metadata
 SHARED = (
     *("temperature", "top_p", "top_k", "min_p", "seed", "stop", "logit_bias", "ignore_eos"),
     *("presence_penalty", "frequency_penalty", "repetition_penalty", "skip_special_tokens"),
-    *("include_stop_str_in_output", "priority", "cache_salt", "structured_outputs"),
+    *("include_stop_str_in_output", "priority", "timeout", "cache_salt", "structured_outputs"),
     *("chat_template_kwargs", "thinking_token_budget", "parallel_tool_calls", "vllm_xargs"),
 )
 # Known, and refused: field -> what to do instead.
@@ -96,6 +96,7 @@ class ResponseRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     skip_special_tokens: bool | None = None
     include_stop_str_in_output: bool | None = None
     priority: int | None = None
+    timeout: float | None = None  # seconds that the answer may take
     cache_salt: str | None = None
     structured_outputs: Any = None
     chat_template_kwargs: dict[str, Any] | None = None

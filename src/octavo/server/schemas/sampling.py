@@ -134,7 +134,10 @@ def check_served(fields: SamplingFields) -> None:
             raise InvalidRequestError(message, param=name)
     _check_beams(fields)
     if fields.best_of not in (None, fields.n or 1):
-        message = f"best_of is not supported; ask for n={shown_int(fields.best_of)} choices"
+        way_out = f"ask for n={shown_int(fields.best_of)} choices"
+        if fields.best_of < 1:
+            way_out = f"leave it out, got {shown_int(fields.best_of)}"
+        message = f"best_of is not supported; {way_out}"
         raise InvalidRequestError(message, param="best_of")
     if fields.stream_options is not None and not fields.stream:
         message = "stream_options is for streams; set stream to true or leave it out"
