@@ -353,7 +353,7 @@ void bind_row_sampler(nb::module_& module) {
       "kernels"_a, "logits"_a, "token_id"_a, "count"_a);
 }
 
-void bind_session(nb::module_& module) {
+void bind_new_row(nb::module_& module) {
   nb::enum_<Pooling>(module, "Pooling")
       .value("NONE", Pooling::None)
       .value("FIRST", Pooling::First)
@@ -372,6 +372,9 @@ void bind_session(nb::module_& module) {
           },
           "row"_a, "token_ids"_a, "num_prompt_tokens"_a, "num_computed_tokens"_a, "block_ids"_a,
           "sampling"_a, "twin_row"_a, "pooling"_a = Pooling::None, "second_segment"_a = -1);
+}
+
+void bind_session(nb::module_& module) {
   nb::class_<Session>(module, "Session")
       .def(nb::init<std::shared_ptr<Forward>, std::shared_ptr<HostPool>, int64_t, int64_t, bool>(),
            "forward"_a, "host"_a.none(), "max_rows"_a, "max_len"_a, "has_idle_core"_a)
@@ -431,6 +434,7 @@ NB_MODULE(_native, module) {
   octavo::bind_forward(module);
   octavo::bind_sampler(module);
   octavo::bind_row_sampler(module);
+  octavo::bind_new_row(module);
   octavo::bind_session(module);
   octavo::bind_text(module);
   octavo::bind_conversions(module);
