@@ -527,6 +527,18 @@ class Session:
         Raises ValueError when the plan contradicts the rows; nothing was computed then.
         """
 
+def stored_size(stored: Buffer, count: int) -> int:
+    """Bytes of the first `count` strings of `stored`, each its length (u64) and its bytes.
+
+    -1 where there are not so many.
+    """
+
+def stored_strings(stored: Buffer) -> list[str]:
+    """All strings of such a list up to the first that is not UTF-8."""
+
+def stored_pairs(stored: Buffer) -> list[tuple[str, str]]:
+    """The same, each cut at its first space, up to the first that is no two words."""
+
 class SentencePiece:
     """BPE by score over tokens stored as (length u64, UTF-8 bytes) each, which are not copied.
 

@@ -24,7 +24,6 @@ from octavo.contracts.tracing import Tracer
 from octavo.engine.core import EngineCore
 from octavo.engine.grammars import Grammars
 from octavo.engine.intake import Intake, IntakeLimits
-from octavo.engine.kv_events import open_publisher
 from octavo.engine.model_kind import config_for, with_kind, with_processors
 from octavo.engine.pooler import Pooler
 from octavo.engine.reading import open_named, read_model
@@ -33,15 +32,24 @@ from octavo.errors import ConfigError, InvalidRequestError
 from octavo.executor.base import Executor
 from octavo.executor.inline import InlineExecutor
 from octavo.foundation.clock import Clock
+from octavo.foundation.garbage import without_collections
+from octavo.foundation.registry import Registry
 from octavo.logits_processors.loading import load_classes
 from octavo.sampling_params import SamplingParams
 from octavo.text.tokenizer import Tokenizer
-from octavo.text.tokenizer_folder import tokenizer_from_folder
 from octavo.weights.checkpoint import Checkpoint
 from octavo.weights.progress import OnProgress, PullProgress
 
 logger = logging.getLogger(__name__)
 
+# Parts that only some engines have.
+PARTS: Registry[Callable[..., Any]] = Registry(
+    "part of an engine",
+    {
+        "kv events": "octavo.engine.kv_events:open_publisher",
+        "tokenizer": "octavo.text.tokenizer_folder:tokenizer_from_folder",
+    },
+)
 # Names in generation_config.json that mean a field of SamplingParams by another name.
 RENAMED = {"max_new_tokens": "max_tokens"}
 NO_GENERATION_CONFIG = ("octavo", "vllm")  # values of the option that mean "none"
@@ -96,6 +104,11 @@ def build_engine(config: EngineConfig, clock: Clock, report: ReportProgress) -> 
 
     Raises ModelFileError, DownloadError, DoesNotFitError or ConfigError.
     """
+    with without_collections():
+        return _build(config, clock, report)
+
+
+def _build(config: EngineConfig, clock: Clock, report: ReportProgress) -> Engine:
     model = config.model
     overridden_sampling(model)  # a wrong value ends the start before the model is looked for
     load_classes(model.logits_processors)
@@ -134,7 +147,8 @@ def start_core(
     """A core on a started executor; the executor is stopped again if that fails."""
     publisher = None
     try:
-        publisher = open_publisher(parse_kv_events(config.cache.kv_events_config))
+        if config.cache.kv_events_config is not None:
+            publisher = PARTS.load("kv events")(parse_kv_events(config.cache.kv_events_config))
         return EngineCore.start(config.scheduler, config.cache, executor, clock, report, publisher)
     except BaseException:
         executor.stop()
@@ -189,7 +203,8 @@ def _load_tokenizer(model: ModelConfig, checkpoint: Checkpoint) -> Tokenizer:
         return checkpoint.load_tokenizer()
     folder = Path(model.tokenizer).expanduser()
     if folder.is_dir():
-        return tokenizer_from_folder(folder)
+        tokenizer: Tokenizer = PARTS.load("tokenizer")(folder)
+        return tokenizer
     return open_named(model.tokenizer).load_tokenizer()
 
 

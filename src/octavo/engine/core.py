@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from octavo.config.engine import CacheConfig, SchedulerConfig
 from octavo.contracts.delta import FinishReason, TokenDelta
@@ -29,13 +29,15 @@ from octavo.contracts.request import EngineRequest
 from octavo.contracts.step import NewRow, StepPlan, StepResult
 from octavo.contracts.tracing import StepTotals
 from octavo.engine.grammars import Grammars
-from octavo.engine.kv_events import KVEventPublisher
 from octavo.engine.stats import EngineStats, StepStats, StepTimes, take_stats
 from octavo.errors import EngineDeadError, InvalidRequestError
 from octavo.executor.base import Executor
 from octavo.foundation.clock import Clock
 from octavo.kvcache.manager import KVManager
 from octavo.scheduling.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from octavo.engine.kv_events import KVEventPublisher
 
 logger = logging.getLogger(__name__)
 
