@@ -15,8 +15,8 @@ from octavo.config.keywords import (
     LLMOptions,
     engine_config,
 )
-from octavo.config.vllm_verdicts import VllmOption
 from octavo.config.vllm_options import FOREIGN
+from octavo.config.vllm_verdicts import VllmOption
 from octavo.errors import ConfigError
 
 FIELDS = {field.name for kind in PARTS.values() for field in fields(kind)}

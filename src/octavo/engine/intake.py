@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -45,8 +44,7 @@ class TextEncoder(Protocol):
     ) -> list[int]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedPrompt:
+class EncodedPrompt(msgspec.Struct, frozen=True):
     """A prompt as token ids inside the vocabulary, at least one."""
 
     token_ids: list[int]
@@ -55,8 +53,7 @@ class EncodedPrompt:
     second_segment: int = -1  # the first token of the second of two texts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntakeLimits:
+class IntakeLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What a request is checked against."""
 
     vocab_size: int

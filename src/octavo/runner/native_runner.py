@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from octavo import _native
 from octavo.backends.native.passes import optimise, quantise_inputs
@@ -46,8 +47,7 @@ _POOLING = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
+class _Layout(msgspec.Struct, frozen=True):
     """A program and the memory that it needs, for one context length."""
 
     program: _native.Program

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
+
+import msgspec
 
 from octavo.errors import InvalidRequestError
 from octavo.text.library import Library
@@ -23,8 +24,7 @@ LONG_TEXT = 4096
 _JOINED_AT_ONCE = 2**14  # parts of a text, during which no other thread runs
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True):
     """Ids put before and after a text whose special tokens are wanted."""
 
     begin: tuple[int, ...] = ()

@@ -16,7 +16,6 @@ from octavo.config.model_facts import ModelFacts, PoolingFacts
 from octavo.errors import CorruptFileError
 from octavo.text.tokenizer import Tokenizer
 
-
 CONFIG = "config.json"  # what makes a folder a model of Hugging Face's
 
 

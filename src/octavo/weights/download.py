@@ -13,9 +13,9 @@ from pathlib import Path
 from octavo.errors import ModelFileError
 from octavo.foundation.env import cache_folder
 from octavo.weights.catalogue import CATALOGUE, find_entry
+from octavo.weights.checkpoint import CONFIG
 from octavo.weights.gguf_parts import part_paths
 from octavo.weights.hf_config import facts_from_config
-from octavo.weights.checkpoint import CONFIG
 from octavo.weights.hub import download_model
 from octavo.weights.hub_cache import cached_models
 from octavo.weights.hub_names import HubModel, parse_hub_model

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from octavo import _native
 from octavo.errors import CorruptFileError
@@ -32,8 +33,7 @@ SCALARS = {
 LENGTH = SCALARS[10]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredArray:
+class StoredArray(msgspec.Struct, frozen=True):
     """Where an array lies in the file; its bounds are checked."""
 
     item_type: int

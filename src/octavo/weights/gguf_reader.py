@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
+
+import msgspec
 
 from octavo import _native
 from octavo.errors import CorruptFileError, UnsupportedModelError
@@ -45,8 +46,7 @@ OTHER_TYPES = {
 KNOWN_TYPES = {int(type): type for type in WeightType if type.is_ggml}
 
 
-@dataclass(frozen=True, slots=True)
-class GgufFile:
+class GgufFile(msgspec.Struct, frozen=True):
     """What one file holds. The views keep the mapping alive."""
 
     path: Path
@@ -55,8 +55,7 @@ class GgufFile:
     stored_keys: dict[str, memoryview]  # each key with its value, as the file has them
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     """One row of the tensor table, as the file has it."""
 
     name: str

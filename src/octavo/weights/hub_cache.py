@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from octavo.errors import ModelFileError
-from octavo.weights.gguf_parts import part_paths
 from octavo.weights.checkpoint import CONFIG
+from octavo.weights.gguf_parts import part_paths
 from octavo.weights.hf_folder import weight_files
 from octavo.weights.hub_names import HubModel, parse_hub_model
 

@@ -11,7 +11,8 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+
+import msgspec
 
 from octavo import _native
 from octavo.backends.native.float_values import FLOAT_TYPES, float_values
@@ -26,8 +27,7 @@ PIECE_BYTES = 8 << 20  # of a tensor that are packed at a time
 MADE_BYTES = 1 << 20  # the same where rows are made first, by one thread for each piece
 
 
-@dataclass(frozen=True, slots=True)
-class _Fill:
+class _Fill(msgspec.Struct, frozen=True):
     """A tensor that waits to be packed."""
 
     matrix: int
