@@ -3,7 +3,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <string_view>
 
@@ -73,17 +75,20 @@ class StoredStrings {
   uint64_t left_;
 };
 
-// Bytes of the first `count` strings; -1 where there are not so many.
+// Bytes that `count` strings claim to take; -1 where a length lies beyond the end. The last string may reach
+// beyond it.
 int64_t stored_size(const nb::object& stored, int64_t count) {
+  constexpr int64_t length_bytes = sizeof(uint64_t);
   const Bytes bytes(stored);
-  StoredStrings strings(bytes);
-  std::string_view string;
-  int64_t size = 0;
+  int64_t at = 0;
   for (int64_t i = 0; i < count; ++i) {
-    if (!strings.next(&string)) return -1;
-    size += static_cast<int64_t>(sizeof(uint64_t) + string.size());
+    uint64_t length;
+    if (at > bytes.size() - length_bytes) return -1;
+    std::memcpy(&length, bytes.data() + at, sizeof length);
+    const int64_t most = std::numeric_limits<int64_t>::max() - length_bytes - at;
+    at += length_bytes + static_cast<int64_t>(std::min(length, static_cast<uint64_t>(most)));
   }
-  return size;
+  return at;
 }
 
 // A str; null where the bytes are not UTF-8.

@@ -528,9 +528,9 @@ class Session:
         """
 
 def stored_size(stored: Buffer, count: int) -> int:
-    """Bytes of the first `count` strings of `stored`, each its length (u64) and its bytes.
+    """Bytes that `count` strings claim to take, each its length (u64) and its bytes.
 
-    -1 where there are not so many.
+    -1 where the length of one lies beyond the end. The last string may reach beyond it.
     """
 
 def stored_strings(stored: Buffer) -> list[str]:

@@ -155,7 +155,10 @@ class _Reader:
         return StoredArray(item_type, count, self._take(size, f"{count} items of {key}"))
 
     def _size_of_strings(self, key: str, count: int) -> int:
-        """Bytes of `count` strings from here. The only way to learn it is to step over each."""
+        """Bytes of `count` strings from here. The only way to learn it is to step over each.
+
+        Whether the last one is there is checked by whoever takes them.
+        """
         size = -1
         if count <= self._left // LENGTH.size:  # a count is a claim
             size = _native.stored_size(self._data[self._position :], count)
