@@ -59,6 +59,13 @@ class Weights:
         for numbers and scales that are not finite.
         """
 
+    def fill_all(
+        self, threads: ThreadPool, pieces: Sequence[tuple[int, int, int, Buffer, int, int]]
+    ) -> tuple[int, str]:
+        """The same for many pieces, each the arguments of `fill`: how many of them are in, and why
+        the next one is not; empty where all are.
+        """
+
     def set_bias(self, matrix: int, values: Buffer) -> None: ...
     def add_vector(self, values: Buffer) -> int: ...
     def add_order(self, columns: Sequence[int]) -> int:
