@@ -18,6 +18,7 @@ from octavo.contracts.kv_plan import KVPlan
 from octavo.contracts.request import BeamSpec, EngineRequest
 from octavo.contracts.step import SamplingSpec
 from octavo.engine.beam_search import check_beams_fit, check_combination, most_tokens_of_beams
+from octavo.engine.encoded import EncodedPrompt
 from octavo.engine.grammars import grammar_spec
 from octavo.engine.pooler import Pooler
 from octavo.errors import InvalidRequestError, PromptTooLongError
@@ -42,15 +43,6 @@ class TextEncoder(Protocol):
     def encode(
         self, text: str, *, add_special_tokens: bool = True, param: str = "prompt"
     ) -> list[int]: ...
-
-
-class EncodedPrompt(msgspec.Struct, frozen=True):
-    """A prompt as token ids inside the vocabulary, at least one."""
-
-    token_ids: list[int]
-    text: str | None = None
-    cache_salt: str | None = None
-    second_segment: int = -1  # the first token of the second of two texts
 
 
 class IntakeLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -362,20 +354,6 @@ class Intake:
                 if ids:
                     sequences[tuple(ids)] = ids
         return list(sequences.values())
-
-
-def most_tokens(keep: int, max_model_len: int) -> int:
-    """How many tokens `truncate_prompt_tokens` keeps of a prompt without an answer.
-
-    -1 means as many as the context holds. Raises InvalidRequestError for what cannot be meant.
-    """
-    if keep != -1 and not (type(keep) is int and 1 <= keep <= max_model_len):
-        raise InvalidRequestError(
-            f"truncate_prompt_tokens must be -1, or between 1 and the context of {max_model_len} "
-            f"tokens, got {shown(keep)}",
-            param="truncate_prompt_tokens",
-        )
-    return max_model_len if keep == -1 else keep
 
 
 def _check_something_left(spec: SamplingSpec) -> None:

@@ -17,8 +17,8 @@ import msgspec
 from octavo.contracts.delta import FinishReason
 from octavo.contracts.request import BeamSpec, EngineRequest
 from octavo.engine.build import Engine
+from octavo.engine.encoded import EncodedPrompt
 from octavo.engine.fan_out import RequestStream
-from octavo.engine.intake import EncodedPrompt
 from octavo.engine.interrupt import BetweenSteps
 from octavo.engine.output import OutputProcessor
 from octavo.engine.pooled_stream import PooledStream
