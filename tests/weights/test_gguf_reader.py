@@ -55,9 +55,8 @@ def test_strings_are_cut_in_pairs_where_each_is_two_words(path: Path) -> None:
     metadata = read_gguf(path).metadata
 
     assert metadata.stored_pairs("merges") == [("a", "b"), ("ü", "世"), ("", "c"), ("d", " e")]
-    assert [metadata.stored_pairs(key) for key in ("words", "ends", "numbers", "none")] == [
-        None
-    ] * 4
+    for key in ("words", "ends", "numbers", "none"):
+        assert metadata.stored_pairs(key) is None
 
 
 def test_metadata_of_every_type_comes_out_as_the_format_s_own_writer_put_it_in(path: Path) -> None:
