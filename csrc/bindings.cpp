@@ -89,10 +89,8 @@ TokenMask token_mask(const nb::object& given) {
     mask.num_bytes = static_cast<int64_t>(bytes.size());
     return mask;
   }
-  const auto [fill, state, num_bytes] =
-      nb::cast<std::tuple<uintptr_t, uintptr_t, size_t>>(given.attr("source"));
-  mask.source = {reinterpret_cast<MaskSource::Fill>(fill), reinterpret_cast<void*>(state), num_bytes};
-  mask.num_bytes = static_cast<int64_t>(num_bytes);
+  mask.source = reinterpret_cast<MaskSource*>(nb::cast<uintptr_t>(given.attr("source")));
+  mask.num_bytes = static_cast<int64_t>(mask.source->num_bytes);
   return mask;
 }
 
@@ -351,9 +349,9 @@ void bind_row_sampler(nb::module_& module) {
                                    Stage stage, float* values) { run(row, stage, values); };
             }
             TokenLogprobs entry;
+            AllowedBits allowed(mask ? static_cast<const uint8_t*>(mask->data()) : nullptr);
             const int32_t token = self.sampler.sample(
-                kernels, bytes.floats(self.vocab_size), token_ids, &entry,
-                mask ? static_cast<const uint8_t*>(mask->data()) : nullptr,
+                kernels, bytes.floats(self.vocab_size), token_ids, &entry, mask ? &allowed : nullptr,
                 stages != 0 ? &processing : nullptr);
             if (self.sampler.spec().num_logprobs < 0) return {token, std::nullopt};
             return {token, to_python(entry)};

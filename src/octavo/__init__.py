@@ -12,9 +12,12 @@ Importing this package loads nothing; each public name is imported when it is fi
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False  # as in typing, whose import takes longer than the rest of this file
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from octavo.config.engine import EngineConfig
     from octavo.engine.async_engine import AsyncLLM
     from octavo.errors import (

@@ -133,8 +133,35 @@ def convert_rows(
 def quantise_rows(type: int, data: Buffer, cols: int, to: int) -> bytes:
     """Float rows rounded to the type `to`. ValueError for numbers that are not finite."""
 
-def int_tables(type: int, rows: Buffer, cols: int) -> tuple[bytes, bytes, bytes]:
-    """Rows of INT4 or INT8 as codes in words, float16 scales, and zero points (INT4 only)."""
+def int_tables(
+    type: int,
+    data: Buffer,
+    cols: int,
+    bits: int,
+    group: int,
+    row_factors: Buffer = b"",
+    column_factors: Buffer = b"",
+) -> tuple[bytes, bytes, bytes]:
+    """Float rows as codes in words, float16 scales, and zero points (4 bits only).
+
+    A number is multiplied by the factors of its row and column first (float32; empty: 1).
+    ValueError for sizes that do not fit and for numbers that are not finite.
+    """
+
+def rounding_error(
+    type: int,
+    data: Buffer,
+    cols: int,
+    bits: int,
+    group: int,
+    column_factors: Buffer,
+    weights: Buffer,
+    step: int = 1,
+) -> float:
+    """Squared error of every `step`-th row, factors taken out, each times its column's weight."""
+
+def column_sums(data: Buffer, cols: int) -> tuple[list[float], list[float]]:
+    """Of float32 rows: the sum of magnitudes and the sum of squares of each column."""
 
 def float_rows(type: int, data: Buffer, cols: int) -> bytes:
     """float32 numbers of rows of any weight type.

@@ -37,7 +37,7 @@ def test_swapping_tiers_and_policies_have_flags(capsys: Capture) -> None:
         *("--preemption-mode", "auto", "--swap-space", "4", "--swap-dir", "/tmp/s"),
         *("--kv-offload-dir", "/tmp/kv", "--kv-offload-gb", "2.5"),
         *("--kv-events-config", '{"enable_kv_cache_events": true}'),
-        *("--scheduling-policy", "fair", "--no-priority-preemption"),
+        *("--scheduling-policy", "priority", "--no-priority-preemption"),
         *("--long-prefill-token-threshold", "256", "--max-num-partial-prefills", "2"),
     )
 
@@ -45,7 +45,7 @@ def test_swapping_tiers_and_policies_have_flags(capsys: Capture) -> None:
     assert (scheduler.preemption_mode, cache.swap_space, cache.swap_dir) == ("auto", 4.0, "/tmp/s")
     assert (cache.kv_offload_dir, cache.kv_offload_gb) == ("/tmp/kv", 2.5)
     assert cache.kv_events_config == '{"enable_kv_cache_events": true}'
-    assert (scheduler.scheduling_policy, scheduler.priority_preemption) == ("fair", False)
+    assert (scheduler.scheduling_policy, scheduler.priority_preemption) == ("priority", False)
     assert scheduler.long_prefill_token_threshold == 256
     assert scheduler.max_num_partial_prefills == 2
     assert capsys.readouterr().err == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -80,6 +81,37 @@ def test_help_is_instant() -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+_INTERRUPTED = "os.kill(os.getpid(), signal.SIGINT)"
+_IN_A_COMMAND = f"""
+command = types.ModuleType("command")
+command.run = lambda words: {_INTERRUPTED}
+sys.modules["command"] = command
+sys.exit(octavo.cli.main.run_module("command", []))
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "ended"),
+    [
+        (_INTERRUPTED, -signal.SIGINT),
+        (_IN_A_COMMAND, 130),
+        ("signal.signal(signal.SIGINT, signal.SIG_IGN);" + _INTERRUPTED, 0),
+    ],
+    ids=["among imports", "in a command", "ignored"],
+)
+def test_an_interrupt_tells_no_traceback(code: str, ended: int) -> None:
+    """However early it comes."""
+    imports = "import os, signal, sys, types, octavo.__main__\n"
+    run = subprocess.run(
+        [sys.executable, "-c", imports + code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (run.returncode, run.stderr) == (ended, "")
+
+
 def test_an_unknown_command_names_the_nearest(capsys: Capture) -> None:
     """A slip of the finger."""
     code, err = failure(capsys, "srve")
@@ -98,9 +130,58 @@ def test_an_unknown_option_names_the_nearest(capsys: Capture) -> None:
     assert err.startswith("octavo serve: unknown option --max-modl-len; did you mean --max-model")
 
 
+def test_an_unknown_option_that_is_near_nothing_gets_no_guess(capsys: Capture) -> None:
+    """Dashes are no likeness."""
+    err = usage_error(capsys, "serve", "--bogus")
+    assert err.startswith("octavo serve: unknown option --bogus\n")
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("--max-num-s", "--max-num-seqs"),
+        ("--max-model-le", "--max-model-len"),
+        ("--port-", "--port"),
+        ("--max-num", "--max-num-seqs or --max-num-batched-tokens"),
+    ],
+)
+def test_a_flag_that_is_cut_short_is_refused_and_told_whole(
+    word: str, told: str, capsys: Capture
+) -> None:
+    """What it begins today may not be all that it begins tomorrow."""
+    err = usage_error(capsys, "serve", word, "5")
+    assert err.startswith(f"octavo serve: unknown option {word}; did you mean {told}")
+
+
 def test_a_word_too_many_is_not_called_an_option(capsys: Capture) -> None:
     """`octavo chat hello` has no option in it."""
     assert usage_error(capsys, "chat", "hello").startswith("octavo chat: unknown argument hello\n")
+
+
+@pytest.mark.parametrize("command", ["top", "chat"])
+def test_an_address_among_the_words_was_meant_as_the_servers(command: str, capsys: Capture) -> None:
+    """Whichever command talks to a server."""
+    err = usage_error(capsys, command, "http://localhost:8001")
+    assert "unknown argument http://localhost:8001; did you mean --url http://localhost" in err
+
+
+@pytest.mark.parametrize(
+    ("keys", "is_told"),
+    [((), True), (("--api-key", "a"), True), (("--api-key", "a", "b"), False)],
+)
+def test_fairness_between_fewer_than_two_keys_is_told(
+    keys: tuple[str, ...], is_told: bool, capsys: Capture
+) -> None:
+    """Before the model is looked for."""
+    words = ("./no.gguf", "--port", "0", "--scheduling-policy", "fair", *keys)
+    _, err = failure(capsys, "serve", *words)
+    assert ("--scheduling-policy fair has no effect" in err) == is_told
+
+
+def test_a_bound_that_is_none_is_told_how_to_have_none(capsys: Capture) -> None:
+    code, err = failure(capsys, "serve", "./no.gguf", "--max-queued-requests", "-1")
+    assert code == 2
+    assert "--max-queued-requests must be at least 1, got -1; leave it out for no bound" in err
 
 
 @pytest.mark.parametrize("flag", ["--api-key", "--admin-api-key", "--served-model-name"])

@@ -236,7 +236,7 @@ def test_an_answer_of_another_server_is_told(capsys: Capture) -> None:
     assert "/debug/kv does not answer like octavo's server" in err
 
 
-@pytest.mark.parametrize("interval", ["0", "-1", "nan"])
+@pytest.mark.parametrize("interval", ["0", "-1", "nan", "inf"])
 def test_an_interval_that_is_none_is_refused(interval: str, capsys: Capture) -> None:
     """As any wrong option."""
     code, err = failure(capsys, "--interval", interval)

@@ -87,10 +87,25 @@ def test_a_value_of_another_type_is_refused(name: str, value: Any, kind: str) ->
         engine_config({name: value})
 
 
-def test_a_value_out_of_range_is_refused() -> None:
-    """By the checks of the configuration itself."""
-    with pytest.raises(ConfigError, match="max-num-seqs must be at least 1"):
-        engine_config({"max_num_seqs": 0})
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_num_seqs": 0}, "--max-num-seqs must be at least 1, got 0"),
+        ({"max_num_partial_prefills": 0}, "at least 1, got 0; leave it out for no bound"),
+        ({"threads": 0}, "at least 1, got 0; leave it out for the cores this process may use"),
+        ({"block_size": 0}, "--block-size must be at least 8, got 0"),
+        ({"block_size": 12}, "--block-size must be a multiple of 8, got 12; use 8 or 16"),
+        ({"block_size": 255}, "--block-size must be a multiple of 8, got 255; use 248 or 256"),
+        ({"max_model_len": 2**70}, "--max-model-len must be at most 2147483647"),
+        ({"max_num_batched_tokens": 2**70}, "--max-num-batched-tokens must be at most 2147483647"),
+        ({"swap_space": 1e300}, "--swap-space must be at most 2147483647"),
+        ({"kv_offload_gb": 1e300}, "--kv-offload-gb must be at most 2147483647"),
+    ],
+)
+def test_a_value_out_of_range_is_refused(options: dict[str, Any], message: str) -> None:
+    """By the checks of the configuration itself, before anything is loaded."""
+    with pytest.raises(ConfigError, match=message):
+        engine_config(options)
 
 
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
@@ -150,6 +165,12 @@ def test_a_secret_is_not_repeated_in_a_refusal() -> None:
         (
             {"kv_offload_dir": "/somewhere", "enable_prefix_caching": False},
             "--kv-offload-dir keeps blocks of the prefix cache",
+        ),
+        ({"kv_offload_gb": 10.0}, "--kv-offload-gb needs --kv-offload-dir"),
+        ({"priority_preemption": False}, "--no-priority-preemption .*policy priority alone"),
+        (
+            {"max_num_partial_prefills": 2, "enable_chunked_prefill": False},
+            "--max-num-partial-prefills 2 needs chunked prefill",
         ),
         ({"max_decode_slowdown": 0.5}, "--max-decode-slowdown must be 0 or at least 1"),
     ],

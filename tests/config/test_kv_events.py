@@ -31,17 +31,43 @@ def test_enabling_is_enough_and_means_vllms_endpoint():
 
 
 @pytest.mark.parametrize(
+    ("endpoint", "listens"),
+    [
+        ("tcp://*:5557", True),
+        ("tcp://0.0.0.0:5557", True),
+        ("tcp://[::]:5557", True),
+        ("tcp://127.0.0.1:*", True),
+        ("ipc:///tmp/kv-events", True),
+        ("tcp://router:5557", False),
+        ("tcp://127.0.0.1:5557", False),
+        ("tcp://[fe80:0:0:0:0:0:0:1]:5557", False),
+    ],
+)
+def test_an_endpoint_without_a_wildcard_is_a_subscribers(endpoint: str, listens: bool):
+    """vLLM's rule."""
+    assert parse_kv_events(f'{{"endpoint": "{endpoint}"}}').listens == listens
+
+
+@pytest.mark.parametrize(
     ("text", "names"),
     [
         ('{"hwm": -1}', ["hwm", ">= 0"]),
         ('{"buffer_steps": "many"}', ["buffer_steps", "int"]),
         ('{"max_queue_size": 0}', ["max_queue_size", ">= 1"]),
-        ('{"publisher": "kafka"}', ["publisher", "kafka"]),
-        ('{"endpoint": "localhost:5557"}', ["endpoint", "tcp|ipc"]),
-        ('{"endpoint": "inproc://here"}', ["endpoint", "tcp|ipc"]),
+        ('{"publisher": "kafka"}', ["publisher", "kafka", "Known: zmq, null"]),
+        ('{"endpoint": "localhost:5557"}', ["endpoint", "tcp://HOST:PORT", "localhost:5557"]),
+        ('{"endpoint": "inproc://here"}', ["endpoint", "ipc://PATH"]),
+        ('{"endpoint": "ipc://"}', ["endpoint", "ipc://PATH"]),
+        ('{"endpoint": "tcp://*"}', ["endpoint", "tcp://HOST:PORT"]),
+        ('{"endpoint": "tcp://[::1]"}', ["endpoint", "tcp://HOST:PORT"]),
+        ('{"endpoint": "tcp://*:70000"}', ["endpoint", "0 to 65535", "* for a free one", "70000"]),
+        ('{"endpoint": "tcp://*:-1"}', ["endpoint", "0 to 65535"]),
+        ('{"endpoint": "tcp://*:5557x"}', ["endpoint", "0 to 65535"]),
+        ('{"endpoint": "tcp://router:0"}', ["endpoint", "1 to 65535"]),
+        ('{"replay_endpoint": "tcp://router:65536"}', ["replay_endpoint", "0 to 65535"]),
         ('{"replay_endpoint": 5}', ["replay_endpoint", "str"]),
         ('{"end_point": "tcp://*:1"}', ["end_point", "replay_endpoint"]),
-        ('{"block_hash_form": "hex"}', ["block_hash_form", "hex"]),
+        ('{"block_hash_form": "hex"}', ["block_hash_form", "hex", "Known: int, bytes"]),
         ("tcp://*:5557", ["JSON", "tcp://*:5557", "enable_kv_cache_events"]),
         ("[]", ["object"]),
         ("", ["JSON"]),

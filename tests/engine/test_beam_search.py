@@ -106,17 +106,22 @@ def test_beams_share_the_full_blocks_of_the_prompt_and_nothing_else() -> None:
     assert num_blocks_of_beams(POOL, 3, 9, 5) == 2 + 3 * 2
 
 
-def test_a_window_is_held_by_each_beam() -> None:
-    """Its blocks pass and are never all shared."""
+def test_what_a_window_shows_of_the_prompt_is_shared_too() -> None:
+    """Until it has left the window; what beams have found is held by each."""
     windowed = KVPlan(
         num_blocks=100,
         block_size=4,
         bytes_per_block=1,
-        groups=(KVGroup(layers=(0,)), KVGroup(layers=(1,), window=5)),
+        groups=(KVGroup(layers=(0,)), KVGroup(layers=(1,), window=9)),
     )
 
-    # Of the first group 10 shared and 1 each, of the second 2 each.
-    assert num_blocks_of_beams(windowed, 2, 40, 5) == 10 + 2 * (1 + 2)
+    # 41 computed tokens: 10 blocks of the prompt, of which the window shows 2, and 1 for each beam.
+    assert num_blocks_of_beams(windowed, 2, 40, 2) == (10 + 2 * 1) + (2 + 2 * 1)
+    # 45: the window shows one less. 49: it shows no more of the prompt.
+    assert num_blocks_of_beams(windowed, 2, 40, 6) == (10 + 2 * 2) + (1 + 2 * 2)
+    assert num_blocks_of_beams(windowed, 2, 40, 10) == (10 + 2 * 3) + 2 * 3
+    # One token is the prompt's own.
+    assert num_blocks_of_beams(windowed, 2, 40, 1) == windowed.num_blocks_for(40)
 
 
 def test_a_search_that_can_never_fit_is_refused_with_numbers() -> None:

@@ -15,7 +15,7 @@ from octavo.contracts.request import EngineRequest
 from octavo.contracts.step import StepPlan
 from octavo.engine.core import EngineCore
 from octavo.engine.detached import EngineListener, EngineThread
-from octavo.errors import EngineDeadError, ModelFileError
+from octavo.errors import EngineDeadError, ModelFileError, OverloadedError
 from octavo.executor.scripted import ScriptedExecutor
 from octavo.foundation.clock import SystemClock
 from tests.support.builders import make_request
@@ -121,6 +121,33 @@ def test_a_request_that_the_core_refuses_fails_alone(rig: Rig) -> None:
     assert len(errors) == 1
     assert errors[0].request_id == "a"
     assert rig.deaths == []
+
+
+def test_what_the_core_refuses_is_told_as_the_fault_of_the_caller(rig: Rig) -> None:
+    rig.thread.add([endless("a"), endless("a")])
+    rig.gate.set()
+    rig.live()
+    [failed] = [delta for step in rig.steps for delta in step if delta.finish_reason == "error"]
+    assert failed.is_unanswerable
+
+
+def test_where_too_many_wait_none_of_several_requests_is_added(rig: Rig) -> None:
+    """Room for two of these: the pool has 4,000 blocks of four tokens."""
+    rig.gate.set()
+    large = [make_request(name, [ord(name)] * 7_000, max_tokens=1) for name in "abcdef"]
+    rig.is_reached.clear()
+    rig.gate.clear()
+    rig.thread.add([endless("running")])
+    rig.is_reached.wait(WAIT_S)
+    taken = rig.thread.add_if_few_wait(large[:3], 1)
+    refused = rig.thread.add_if_few_wait(large[3:5], 1)
+    rig.gate.set()
+
+    assert taken.result(WAIT_S) is None
+    with pytest.raises(OverloadedError, match="1 requests wait already, at most 1 may") as caught:
+        refused.result(WAIT_S)
+    assert caught.value.retry_after_s >= 1
+    assert not {"d", "e"} & set(rig.live())
 
 
 def test_a_call_that_raises_fails_its_caller_only(rig: Rig) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import socket
 import subprocess
 import sys
 import tempfile
@@ -164,6 +165,32 @@ def test_a_publisher_connects_to_a_subscriber_that_listens():
             while not subscriber.poll(10):
                 publisher.publish([AllBlocksCleared()])
             assert len(subscriber.recv_multipart()) == 3
+
+
+def test_a_host_that_nobody_knows_is_told_by_name(caplog: pytest.LogCaptureFixture):
+    """ZeroMQ would wait in silence. A host that is known, or ours, is no matter."""
+    for endpoint in (HERE, "tcp://127.0.0.1:5557"):
+        with publishing(endpoint=endpoint):
+            assert caplog.messages == []
+    with publishing(endpoint="tcp://no-such-host.invalid:5557"):
+        [told] = caplog.messages
+    assert "endpoint 'tcp://no-such-host.invalid:5557' is not known" in told
+    assert "tcp://*:5557" in told
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="there is no IPv6 here")
+def test_an_address_of_ipv6_can_be_listened_on():
+    with (
+        publishing(endpoint="tcp://[::1]:*") as publisher,
+        zmq.Context() as context,
+        context.socket(zmq.SUB) as subscriber,
+    ):
+        subscriber.ipv6 = True
+        subscriber.subscribe(b"")
+        subscriber.connect(publisher.endpoint)
+        while not subscriber.poll(10):
+            publisher.publish([AllBlocksCleared()])
+        assert len(subscriber.recv_multipart()) == 3
 
 
 @pytest.mark.parametrize("delimiter", [(b"",), ()])

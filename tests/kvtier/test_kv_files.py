@@ -227,15 +227,25 @@ def test_files_of_other_models_count_and_go_first_if_they_are_older(tmp_path: Pa
     other.files.close()
 
 
-def test_a_block_that_never_fits_is_not_kept_and_costs_nobody_his_place(tmp_path: Path):
+def test_a_limit_that_holds_no_block_is_refused_and_costs_nobody_his_place(tmp_path: Path):
     small = Tier(tmp_path, slot_bytes=10)
     small.keep(key(1))
-    large = Tier(tmp_path, max_bytes=500, fingerprint=b"large")
-    large.keep(key(2))
-    assert not large.has(key(2))
+    with pytest.raises(ConfigError, match=r"--kv-offload-gb holds not even .*at least 0\.001"):
+        Tier(tmp_path, max_bytes=500, fingerprint=b"large")
     assert small.has(key(1))
-    for each in (small, large):
-        each.files.close()
+    small.files.close()
+
+
+def test_a_limit_beyond_what_the_disk_has_is_told_by_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    """Other programs may need that disk; what cannot be written is a miss."""
+    Tier(tmp_path).files.close()
+    assert caplog.messages == []
+    Tier(tmp_path, max_bytes=1 << 60).files.close()
+    [told] = caplog.messages
+    assert told.startswith("--kv-offload-gb may keep 1048576.0 TiB in ")
+    assert "but the disk has room for " in told
 
 
 def test_another_model_or_layout_never_sees_a_block(tmp_path: Path):

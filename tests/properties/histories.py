@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from octavo.contracts.request import BeamSpec, EngineRequest
 from octavo.contracts.step import NewRow, SamplingSpec, StepPlan
+from octavo.engine.beam_search import num_blocks_of_beams
 from octavo.scheduling.request import Request
 from tests.support.beam_twin import solo_beams
 from tests.support.builders import Rig, make_request, make_rig, solo_answer
@@ -362,8 +363,10 @@ class Histories(RuleBasedStateMachine):
         if request.deadline_s is not None and "timeout" in error:
             return
         kv, width = self.rig.scheduler.kv, request.beam.beam_width if request.beam else 1
-        num_computed = len(request.prompt_token_ids) + request.max_tokens - 1
-        fits = width * kv.num_blocks_for(num_computed) <= kv.num_blocks
+        num_blocks = num_blocks_of_beams(
+            kv.kv_plan, width, len(request.prompt_token_ids), request.max_tokens
+        )
+        fits = num_blocks <= kv.num_blocks
         has_rows = width <= self.rig.scheduler.rows.num_rows
         assert not (fits and has_rows), error
 

@@ -24,7 +24,7 @@ def plan(
         "workspace_bytes": MIB,
         "bytes_per_block": 64 * 1024,
     }
-    names = ("weights_bytes", "bytes_per_block", "kv_groups")
+    names = ("weights_bytes", "workspace_bytes", "bytes_per_block", "kv_groups")
     sizes |= {name: given.pop(name) for name in names if name in given}
     terms: dict[str, Any] = {
         "max_position": 1024,
@@ -155,7 +155,29 @@ def test_the_disk_tier_has_slots_beside_the_swap_space() -> None:
     assert plan(cache=offload, bytes_per_block=40 * MIB, **large).kv.num_host_slots == 8
 
 
-def test_too_much_swap_space_is_refused_by_its_name() -> None:
-    """It is in the sum."""
-    with pytest.raises(DoesNotFitError, match="--swap-space"):
-        plan(cache={"swap_space": 1})
+@pytest.mark.parametrize(
+    ("given", "fix"),
+    [
+        ({"cache": {"swap_space": 1}}, "lower --swap-space"),
+        ({"cache": {"swap_space": 1, "num_gpu_blocks_override": 64}}, "lower --swap-space"),
+        ({"cache": {"swap_space": 1e-6}}, "--swap-space 1e-06 GiB holds no KV block"),
+        (
+            {"cache": {"num_gpu_blocks_override": 9}},
+            "raise --num-gpu-blocks-override to at least 64",
+        ),
+        (
+            {"cache": {"kv_cache_memory_bytes": 9}},
+            f"Raise --kv-cache-memory-bytes to at least {4 * MIB}",
+        ),
+        ({"cache": {"kv_cache_memory_bytes": 1 << 70}}, "lower --kv-cache-memory-bytes"),
+        ({"workspace_bytes": 80 * MIB}, "Lower --max-num-batched-tokens"),
+    ],
+)
+def test_a_flag_that_stands_in_the_way_is_named_with_the_fix(
+    given: dict[str, Any], fix: str
+) -> None:
+    """Not a smaller model, nor more memory."""
+    with pytest.raises(DoesNotFitError, match=f"(?i){fix}") as caught:
+        plan(**given)
+
+    assert "smaller model" not in str(caught.value)

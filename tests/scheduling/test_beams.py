@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import pytest
 
 from octavo.contracts.request import BeamSpec, EngineRequest
+from octavo.engine.beam_search import num_blocks_of_beams
+from octavo.executor.scripted import Candidates
 from octavo.scheduling.request import Status
 from tests.properties.histories import candidates, script
 from tests.scheduling.conftest import MakeRig
 from tests.support.beam_twin import solo_beams
-from tests.support.builders import Rig, make_request
+from tests.support.builders import Rig, make_kv_plan, make_request
 
 
 def make_search(
@@ -21,10 +25,10 @@ def make_search(
     return make_request(request_id, prompt, beam=spec, **{"max_tokens": 8, **fields})
 
 
-def judge(rig: Rig, request: EngineRequest) -> None:
+def judge(rig: Rig, request: EngineRequest, next_tokens: Candidates = candidates) -> None:
     end = rig.end_of(request.request_id)
     assert end.beams is not None, end
-    expected = solo_beams(request, candidates)
+    expected = solo_beams(request, next_tokens)
     assert [tokens for tokens, _ in expected] == [one.token_ids for one in end.beams]
     assert [score for _, score in expected] == pytest.approx([one.score for one in end.beams])
 
@@ -174,6 +178,47 @@ def test_a_search_that_outgrows_the_pool_alone_fails_with_the_numbers(new_rig: M
     rig.add(make_search(width=4, prompt=range(15), max_tokens=12))
     rig.finish()
     assert "need more than the whole cache of 5 KV blocks" in (rig.end_of("s").error or "")
+
+
+def parting(token_ids: Sequence[int], count: int) -> list[tuple[int, float]]:
+    """Beams part behind the prompt, which ends with 0, and each goes on for itself."""
+    if token_ids[-1] == 0:
+        return [(1 + place, -1.0 - place / 1000) for place in range(count)]
+    return [(token_ids[-1], -0.001), *((50 + place, -50.0 - place) for place in range(count - 1))]
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_a_search_ends_in_as_many_blocks_as_it_may_need_and_not_in_one_less(
+    new_rig: MakeRig, seed: int
+):
+    """Whatever its groups of layers, limits and beams are. One block less is too few for beams that
+    have as little in common as can be."""
+    random = Random(seed)
+    windows = random.choices([0, 1, 2, 3, 5, 6, 8, 9, 13], k=random.choice([1, 2, 3]))
+    options: dict[str, Any] = {
+        "windows": (*windows, *random.choice([(), (-2,)])),
+        "block_size": random.choice([1, 2, 4]),
+        "max_num_seqs": random.choice([4, 6]),
+        "max_num_batched_tokens": random.choice([4, 7, 64]),
+        "enable_prefix_caching": random.random() < 0.5,
+        "preemption_mode": random.choice(["recompute", "swap"]),
+        "num_host_slots": random.choice([0, 20]),
+    }
+    prompt = [*range(random.randrange(25), 0, -1), 0]
+    width, max_tokens = random.randint(1, 4), random.randint(1, 18)
+    plan = make_kv_plan(block_size=options["block_size"], windows=options["windows"])
+    num_blocks = num_blocks_of_beams(plan, width, len(prompt), max_tokens)
+    for next_tokens in (candidates, parting):
+        rig = new_rig(script, candidates=next_tokens, num_blocks=num_blocks, **options)
+        request = make_search(prompt=prompt, width=width, max_tokens=max_tokens)
+        rig.add(request)
+        rig.finish()
+        judge(rig, request, next_tokens)
+
+    small = new_rig(script, candidates=parting, num_blocks=num_blocks - 1, **options)
+    small.add(request)
+    small.finish()
+    assert small.end_of("s").finish_reason == "error"
 
 
 def test_an_error_of_one_beam_ends_the_search(new_rig: MakeRig):

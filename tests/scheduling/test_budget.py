@@ -104,6 +104,14 @@ def test_shares_are_equal_and_who_wants_less_leaves_the_rest_to_others():
     assert budget.next_chunk(500, 10, "not a sharer") == 50
 
 
+def test_tenants_share_before_the_prompts_of_each():
+    budget = make_budget(100)
+    wanted = [("a1", 500), ("a2", 10), ("b", 500), ("a3", 500)]
+    budget.share(wanted, num_kept=0, tenants=["a", "a", "b", "a"])
+    shares = [budget.next_chunk(num, 0, name) for name, num in wanted]
+    assert shares == [20, 10, 50, 20]
+
+
 def test_a_share_that_is_not_used_is_left_for_waiting_requests():
     budget = make_budget(100)
     budget.share([("running", 500), ("waiting", 30)], num_kept=0)

@@ -10,6 +10,7 @@ import pytest
 
 from octavo.contracts.request import BeamSpec
 from octavo.contracts.step import StepPlan
+from octavo.scheduling.admission import MAX_TIMES_PASSED
 from tests.scheduling.conftest import MakeRig
 from tests.support.builders import Rig, make_request
 
@@ -102,6 +103,99 @@ def test_a_short_prompt_that_finds_no_room_does_not_slow_a_long_one(new_rig: Mak
     assert rig.step().num_tokens == [256]
 
 
+def test_a_short_prompt_that_has_begun_does_not_wait_for_a_long_one_when_decoding_stops(
+    machine: Machine,
+):
+    """Pacing let both begin in small chunks."""
+    rig = machine.rig
+    rig.add(make_request("long", range(5000, 5700), max_tokens=1))
+    machine.steps(2)
+    rig.add(make_request("short", range(6000, 6030), max_tokens=1))
+    machine.steps(2)
+    num_missing = rig.scheduler.requests["short"].num_missing_tokens
+    assert 0 < num_missing < 30
+    for number in range(8):
+        rig.abort(f"decoding {number}")
+    assert machine.step().num_tokens == [64 - num_missing, num_missing]
+    assert rig.tokens_of("short")
+    assert machine.step().num_tokens == [256]
+
+
+def test_a_short_prompt_shares_its_step_with_all_that_have_begun(new_rig: MakeRig):
+    """Each of them computes as many tokens as it does, and it is done with that step."""
+    rig = new_rig(num_blocks=1000, max_num_batched_tokens=256, long_prefill_token_threshold=128)
+    for number in range(2):
+        rig.add(make_request(f"long {number}", range(1000 * number, 1000 * number + 900)))
+    rig.step()
+    rig.add(make_request("short", range(5000, 5040), max_tokens=1))
+    assert rig.step().num_tokens == [40, 40, 40]
+    assert rig.tokens_of("short")
+
+
+def one_long_prompt_and_a_search_that_finds_no_rows(new_rig: MakeRig) -> Rig:
+    """A search of three beams waits for three rows while there are two."""
+    rig = new_rig(num_blocks=2000, max_num_batched_tokens=256, max_num_seqs=3)
+    rig.add(make_request("long", range(5000, 7000), max_tokens=1))
+    rig.step()
+    spec = BeamSpec(beam_width=3, num_returned=1)
+    rig.add(make_request("search", range(7000, 7012), max_tokens=2, beam=spec))
+    return rig
+
+
+def test_a_short_prompt_may_stand_behind_one_that_finds_no_room(new_rig: MakeRig):
+    rig = one_long_prompt_and_a_search_that_finds_no_rows(new_rig)
+    rig.add(make_request("short", range(8000, 8012), max_tokens=1))
+    assert rig.step().num_tokens == [64 - 12, 12]
+    assert rig.tokens_of("short")
+
+
+def test_steps_stay_large_for_a_short_prompt_that_may_pass_nobody_any_more(new_rig: MakeRig):
+    rig = one_long_prompt_and_a_search_that_finds_no_rows(new_rig)
+    for number in range(MAX_TIMES_PASSED + 1):
+        rig.add(make_request(str(number), [8000 + number], max_tokens=1))
+    for number in range(MAX_TIMES_PASSED // 2):
+        assert rig.step().num_tokens == [63, 1], number
+    while rig.scheduler.waiting.first.num_times_passed < MAX_TIMES_PASSED:
+        rig.step()
+    assert rig.step().num_tokens == [256]
+
+
+def test_a_short_prompt_behind_a_middling_one_has_its_turn_in_the_next_small_step(
+    new_rig: MakeRig,
+):
+    """Else it would wait for the long one, and then for the one before it."""
+    rig = new_rig(num_blocks=1000, max_num_batched_tokens=256)
+    rig.add(make_request("long", range(5000, 5900), max_tokens=1))
+    rig.step()
+    rig.add(make_request("middling", range(7000, 7400), max_tokens=1))
+    rig.add(make_request("short", range(8000, 8010), max_tokens=1))
+    assert [plan.num_tokens for plan in rig.steps(2)] == [[32, 32], [27, 27, 10]]
+    assert rig.tokens_of("short")
+
+
+def test_beside_decoding_rows_too_a_short_prompt_may_stand_behind_one_without_room(
+    machine: Machine,
+):
+    """Sixteen rows, of which eight decode: a search of eight waits, and has no share of a step."""
+    rig = machine.rig
+    rig.add(make_request("long", range(5000, 5700), max_tokens=1))
+    machine.steps(4)
+    spec = BeamSpec(beam_width=8, num_returned=1)
+    rig.add(make_request("search", range(7000, 7012), max_tokens=2, beam=spec))
+    rig.add(make_request("short", range(6000, 6012), max_tokens=2))
+    machine.steps(5)
+    assert rig.tokens_of("short")
+    assert not rig.tokens_of("long")
+
+
+def test_under_fair_the_prompts_of_one_tenant_share_a_small_step(new_rig: MakeRig):
+    rig = new_rig(num_blocks=1000, max_num_batched_tokens=256, scheduling_policy="fair")
+    rig.add(make_request("long", range(5000, 5900), max_tokens=1))
+    rig.step()
+    rig.add(make_request("short", range(6000, 6012), max_tokens=1))
+    assert rig.step().num_tokens == [64 - 12, 12]
+
+
 def test_with_nobody_decoding_prompts_of_like_lengths_follow_each_other(machine: Machine):
     rig = machine.rig
     for number in range(8):
@@ -179,9 +273,8 @@ def test_no_more_prompts_than_allowed_are_half_computed(new_rig: MakeRig):
 
 
 def test_the_wait_for_a_place_follows_the_measured_speeds(machine: Machine):
-    """While rows are free only prompts are waited for; when they are taken, endings."""
+    """Before anything has ended, by how long an average answer takes."""
     scheduler = machine.rig.scheduler
-    assert scheduler.estimate_wait_s() == 1.0
     for number in range(20):
         machine.rig.add(
             make_request(str(number), range(9000 + number * 50, 9050 + number * 50), max_tokens=400)

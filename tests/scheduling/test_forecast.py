@@ -5,7 +5,7 @@ from __future__ import annotations
 from octavo.scheduling.forecast import LONGEST_WAIT_S, SHORTEST_WAIT_S, Forecast, Load
 from octavo.scheduling.pacing import MeasuredSpeed
 
-FULL = Load(num_waiting=10, num_waiting_tokens=1000, num_running=8, has_room=False)
+FULL = Load(num_waiting=10, num_waiting_tokens=1000, num_running=8)
 
 
 def measured() -> MeasuredSpeed:
@@ -45,9 +45,9 @@ def test_the_answers_so_far_tell_how_long_one_is():
     assert forecast.wait_s(FULL) == 1.0 + 20 * 0.1
 
 
-def test_with_room_only_prompts_are_waited_for():
-    waiting = Load(num_waiting=2, num_waiting_tokens=1000, num_running=3, has_room=True)
-    assert Forecast(measured()).wait_s(waiting) == 5.0
+def test_several_places_take_as_many_times_as_long():
+    forecast = Forecast(measured())
+    assert forecast.wait_s(FULL, 3) == 3 * (1.0 + 12.8)
 
 
 def test_the_answer_is_bounded():

@@ -164,6 +164,7 @@ async def test_a_reset_while_requests_run_is_refused() -> None:
     [
         ("reset_external=perhaps", "reset_external"),
         ("reset_running_requests=true", "reset_running_requests"),
+        ("foo=1", "foo"),
     ],
 )
 async def test_what_a_reset_cannot_do_is_refused_by_name(query: str, param: str) -> None:

@@ -117,6 +117,22 @@ async def test_what_a_search_cannot_do_is_refused_by_name(
     assert reply.error["param"] == param
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"response_format": {"type": "json_object"}},
+        {"structured_outputs": {"regex": "a+"}},
+    ],
+)
+async def test_a_form_is_refused_by_the_name_that_the_client_used(fields: dict[str, Any]) -> None:
+    """And the message has no object of ours."""
+    reply = await ask(CHATS, **fields)
+
+    [name] = fields
+    assert (reply.status, reply.error["param"]) == (400, name)
+    assert reply.error["message"] == f"with beam search {name} has no meaning; leave it out"
+
+
 async def test_echoed_logprobs_are_refused_by_name() -> None:
     """The prompt of a search is not scored; echo alone is text and works."""
     refused = await ask(COMPLETIONS, echo=True, logprobs=1)

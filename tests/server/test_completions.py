@@ -149,6 +149,7 @@ async def test_a_client_that_leaves_a_stream_ends_its_request() -> None:
         ({"prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
         ({"temperature": "hot"}, "temperature"),
         ({"max_tokens": 10**12}, "max_tokens"),
+        ({"best_of": 0}, "best_of"),
     ],
 )
 async def test_a_wrong_field_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
@@ -161,6 +162,27 @@ async def test_a_wrong_field_is_refused_by_name(fields: dict[str, Any], param: s
             assert set(reply.error) == {"message", "type", "param", "code"}
             assert reply.error["param"] == param
         assert (await client.post(PATH, body())).status == 200
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"priority": 1.5}, "priority must be a whole number, got a fraction; correct it, or"),
+        ({"n": 1.5}, "n must be a whole number, got a fraction; correct it, or leave it out"),
+        ({"timeout": True}, "timeout must be a number, got true or false; correct it, or"),
+        ({"stream": "maybe"}, "stream must be true or false, got a text; correct it, or"),
+        ({"stop": 5}, "stop must be a text or a list, got a whole number; correct it, or"),
+        ({"stop": [1]}, "stop[0] must be a text, got a whole number"),
+        ({"logit_bias": []}, "logit_bias must be an object, got a list; correct it, or"),
+        ({"best_of": 0}, "best_of is not supported; leave it out, got 0"),
+        ({"best_of": 3}, "best_of is not supported; ask for n=3 choices"),
+    ],
+)
+async def test_the_message_says_what_would_be_right(fields: dict[str, Any], message: str) -> None:
+    async with scripted_server() as client:
+        reply = await client.post(PATH, {"prompt": "hello", **fields})
+
+    assert reply.error["message"].startswith(message)
 
 
 @pytest.mark.parametrize("raw", [b"{:", b"", b"[]", b'"x"', b"null", b"7", b'{"prompt": "\xff"}'])

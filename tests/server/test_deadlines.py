@@ -11,11 +11,14 @@ from octavo.foundation.clock import ManualClock
 from tests.support.asgi import Client, Reply, scripted_server
 
 COMPLETIONS, CHATS = "/v1/completions", "/v1/chat/completions"
+RESPONSES = "/v1/responses"
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 SECONDS_PER_STEP = 1.0
 
 
 def body(path: str, **fields: Any) -> dict[str, Any]:
+    if path == RESPONSES:
+        return {"input": "hello", "max_output_tokens": 50, "ignore_eos": True, **fields}
     prompt = {"prompt": "hello"}
     if path == CHATS:
         prompt = {"messages": [{"role": "user", "content": "hello"}]}  # type: ignore[dict-item]
@@ -73,6 +76,24 @@ async def test_a_stream_ends_in_the_same_way(path: str) -> None:
     choice = reply.chunks[-1]["choices"][0]
     assert (choice["finish_reason"], choice["stop_reason"]) == ("abort", "timeout")
     assert "".join(_texts(reply))
+
+
+async def test_a_response_ends_in_the_same_way() -> None:
+    """As incomplete, with the reason in its own place; without any token it is 408."""
+    late = await ask(RESPONSES, timeout=5.5)
+    never = await ask(RESPONSES, timeout=5, first_step_s=60)
+
+    assert (late.status, late.json["status"]) == (200, "incomplete")
+    assert late.json["incomplete_details"] == {"reason": "timeout"}
+    assert 1 <= late.json["usage"]["output_tokens"] < 10
+    assert (never.status, never.error["code"]) == (408, "deadline_exceeded")
+
+
+async def test_a_short_timeout_is_shown_as_it_is() -> None:
+    """Not as 0.000 s."""
+    reply = await ask(COMPLETIONS, timeout=0.0001, first_step_s=60)
+
+    assert "within 0.0001 s" in reply.error["message"]
 
 
 @pytest.mark.parametrize("stream", [False, True])

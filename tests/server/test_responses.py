@@ -424,7 +424,7 @@ async def test_every_shared_field_reaches_the_chat() -> None:
         **{"temperature": 0.5, "top_p": 0.9, "top_k": 50, "min_p": 0.1, "seed": 7, "stop": ["x"]},
         **{"logit_bias": {"1": 1.0}, "ignore_eos": True, "presence_penalty": 0.1},
         **{"frequency_penalty": 0.2, "repetition_penalty": 1.1, "skip_special_tokens": False},
-        **{"include_stop_str_in_output": True, "priority": 3, "cache_salt": "s"},
+        **{"include_stop_str_in_output": True, "priority": 3, "timeout": 9.5, "cache_salt": "s"},
         **{"structured_outputs": {"regex": "a"}, "chat_template_kwargs": {"a": 1}},
         **{"thinking_token_budget": 9, "parallel_tool_calls": False, "vllm_xargs": {"a": 1}},
     }

@@ -12,6 +12,7 @@ from octavo.cli.banner import banner
 from octavo.cli.engine_flags import add_engine_flags, engine_config, model_of, parse_flags
 from octavo.cli.progress import PhaseProgress
 from octavo.config.cli_args import Parser, add_options, build
+from octavo.config.engine import SchedulerConfig
 from octavo.config.server import ServerConfig
 from octavo.config.sources import sources_of
 from octavo.config.vllm_options import SERVER_OPTIONS
@@ -52,7 +53,9 @@ def run(arguments: Sequence[str], *, is_vllm: bool = False) -> int:
     def report(phase: str, share: float) -> None:
         progress.show(phase, share, 1.0)
 
-    serve(engine_config(parsed), server_config, announce=announce, report=report)
+    config = engine_config(parsed)
+    _warn_if_alone(config.scheduler, server_config)
+    serve(config, server_config, announce=announce, report=report)
     return 0
 
 
@@ -101,6 +104,16 @@ def _with_template(config: ServerConfig) -> ServerConfig:
         return replace(config, chat_template=Path(given).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--chat-template {given}: cannot be read as a file: {error}") from None
+
+
+def _warn_if_alone(scheduler: SchedulerConfig, config: ServerConfig) -> None:
+    if scheduler.scheduling_policy != "fair" or config.api_keys_file is not None:
+        return
+    if len({*config.api_key, *config.admin_api_key}) < 2:
+        logger.warning(
+            "--scheduling-policy fair has no effect: it shares between keys, and there are no two; "
+            "name them with --api-key or --api-keys-file"
+        )
 
 
 def _warn_if_open(config: ServerConfig) -> None:

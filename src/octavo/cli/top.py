@@ -14,7 +14,7 @@ from octavo.config.cli_args import Parser
 from octavo.errors import ConfigError
 from octavo.foundation import env
 
-SHORTEST_INTERVAL_S = 0.05
+SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S = 0.05, 86400
 PAGE = (120, 60)  # columns and lines where there is no terminal
 KEY_STATUSES = (401, 403, 404)  # asking again would not help
 
@@ -32,9 +32,10 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--interval", type=float, default=1.0, help="Seconds between frames [1].")
     parser.add_argument("--once", action="store_true", help="Print one frame and end.")
     parsed = parser.parse_args(arguments)
-    if not parsed.interval >= SHORTEST_INTERVAL_S:
+    if not SHORTEST_INTERVAL_S <= parsed.interval <= LONGEST_INTERVAL_S:
         raise ConfigError(
-            f"--interval must be at least {SHORTEST_INTERVAL_S} seconds, got {parsed.interval}"
+            f"--interval must be at least {SHORTEST_INTERVAL_S} and at most {LONGEST_INTERVAL_S} "
+            f"seconds, got {parsed.interval}"
         )
     client = Client(parsed.url, parsed.api_key or env.flag_value("--admin-api-key"))
     if parsed.once or not sys.stdout.isatty():

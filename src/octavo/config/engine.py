@@ -15,6 +15,7 @@ from octavo.config.kv_events import parse_kv_events
 from octavo.config.speculative import parse_speculative
 from octavo.errors import ConfigError
 
+LARGEST_COUNT = 2**31 - 1  # of what kernels count in 32 bits, and beyond any disk in GB
 AUTO_LENGTH = -1  # `max_model_len` as a number for "auto": the largest that fits
 ACTIVATION_DTYPES = ("auto", "float32", "int8")
 KV_DTYPES = (
@@ -78,6 +79,7 @@ class ModelConfig:
         None,
         "Longest sequence, prompt and answer together; auto takes the largest that fits.",
         at_least=-1,
+        at_most=LARGEST_COUNT,
         metavar="TOKENS|auto",
     )
     seed: int = option(0, "Seed of requests that bring none.", at_least=-(2**63), at_most=2**64 - 1)
@@ -146,7 +148,9 @@ class ModelConfig:
 class CacheConfig:
     """The KV cache."""
 
-    block_size: int = option(32, "Tokens in a KV block, a multiple of 8.", at_least=8, at_most=256)
+    block_size: int = option(
+        32, "Tokens in a KV block, a multiple of 8.", at_least=8, at_most=256, multiple_of=8
+    )
     kv_cache_dtype: str = option(
         "auto",
         "Type of stored keys and values; auto is bfloat16, fp8 is fp8_e4m3.",
@@ -171,7 +175,10 @@ class CacheConfig:
     )
     enable_prefix_caching: bool = option(True, "Reuse the KV blocks of equal prompt beginnings.")
     swap_space: float = option(
-        0.0, "GiB of host memory for the KV blocks of preempted requests.", at_least=0
+        0.0,
+        "GiB of host memory for the KV blocks of preempted requests.",
+        at_least=0,
+        at_most=LARGEST_COUNT,
     )
     swap_dir: str | None = option(
         None, "Folder for a file that holds the swap space, instead of memory."
@@ -179,12 +186,18 @@ class CacheConfig:
     kv_offload_dir: str | None = option(
         None, "Folder that keeps evicted KV blocks, also for the next start; default: none."
     )
-    kv_offload_gb: float = option(10.0, "Most GB of files in that folder.", at_least=0.001)
+    kv_offload_gb: float | None = option(
+        None,
+        "Most GB of files in that folder. Default: 10.",
+        at_least=0.001,
+        at_most=LARGEST_COUNT,
+    )
     kv_events_config: str | None = option(
         None,
         "JSON as in vLLM: where to publish changes of the prefix cache, such as "
         '{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5557"}. That '
-        "endpoint, the default, shows token ids of prompts to every machine that can connect.",
+        "endpoint, the default, shows token ids of prompts to every machine that can connect; one "
+        "without *, 0.0.0.0 or :: is a subscriber's, who listens there.",
         is_json=True,
     )
 
@@ -196,6 +209,8 @@ class CacheConfig:
         for name in ("swap_dir", "kv_offload_dir"):
             if getattr(self, name) == "":
                 raise ConfigError(f"{flag_name(name)} must name a folder, got an empty text")
+        if self.kv_offload_gb is not None and self.kv_offload_dir is None:
+            raise ConfigError("--kv-offload-gb needs --kv-offload-dir: the folder that it bounds")
         if self.kv_offload_dir is not None and not self.enable_prefix_caching:
             raise ConfigError(
                 "--kv-offload-dir keeps blocks of the prefix cache; leave it out or leave "
@@ -208,12 +223,20 @@ class CacheConfig:
                 "--kv-cache-dtype int8, which has a scale for each token and head"
             )
 
+    @property
+    def max_offload_bytes(self) -> int:
+        """`--kv-offload-gb` in bytes."""
+        gigabytes = 10.0 if self.kv_offload_gb is None else self.kv_offload_gb
+        return int(gigabytes * 1e9)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:
     """Limits of one step."""
 
-    max_num_batched_tokens: int = option(512, "Tokens that one step may compute.", at_least=1)
+    max_num_batched_tokens: int = option(
+        512, "Tokens that one step may compute.", at_least=1, at_most=LARGEST_COUNT
+    )
     max_num_seqs: int = option(
         64, "Requests that may run at the same time.", at_least=1, at_most=65536
     )
@@ -257,6 +280,17 @@ class SchedulerConfig:
     def __post_init__(self) -> None:
         check_options(self)
         parse_speculative(self.speculative_config)
+        if self.scheduling_policy != "priority" and not self.priority_preemption:
+            raise ConfigError(
+                "--no-priority-preemption has a meaning under --scheduling-policy priority alone, "
+                f"which is {self.scheduling_policy}; leave it out"
+            )
+        if not self.enable_chunked_prefill and (self.max_num_partial_prefills or 1) > 1:
+            raise ConfigError(
+                f"--max-num-partial-prefills {self.max_num_partial_prefills} needs chunked "
+                "prefill: without it no prompt is half computed; leave it or "
+                "--no-enable-chunked-prefill out"
+            )
         if 0 < self.max_decode_slowdown < 1:
             raise ConfigError(
                 "--max-decode-slowdown must be 0 or at least 1: a step with prompts takes no less "

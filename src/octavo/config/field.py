@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from octavo.errors import ConfigError
+
+_DEFAULT = re.compile(r"[Dd]efault: (.+?)\.?$")  # what the sentence of an option ends with
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -17,9 +20,9 @@ class OptionInfo:
     help: str
     at_least: float | None = None
     at_most: float | None = None
+    multiple_of: int | None = None
     choices: Sequence[str] | None = None
     metavar: str | None = None
-    on_command_line: bool = True
     is_json: bool = False  # an object, as a text; its parts may be given apart
 
 
@@ -29,13 +32,13 @@ def option(
     *,
     at_least: float | None = None,
     at_most: float | None = None,
+    multiple_of: int | None = None,
     choices: Sequence[str] | None = None,
     metavar: str | None = None,
-    on_command_line: bool = True,
     is_json: bool = False,
 ) -> Any:
     """A documented field of a frozen config dataclass. `None` is always in range."""
-    info = OptionInfo(help, at_least, at_most, choices, metavar, on_command_line, is_json)
+    info = OptionInfo(help, at_least, at_most, multiple_of, choices, metavar, is_json)
     return dataclasses.field(default=default, metadata={"option": info})
 
 
@@ -68,6 +71,14 @@ def check_options(config: Any) -> None:
         if not math.isfinite(value):
             raise ConfigError(f"{flag} must be a finite number, got {value}")
         if info.at_least is not None and value < info.at_least:
-            raise ConfigError(f"{flag} must be at least {info.at_least}, got {value}")
+            default = _DEFAULT.search(info.help)
+            way_out = f"; leave it out for {default[1]}" if default is not None else ""
+            raise ConfigError(f"{flag} must be at least {info.at_least}, got {value}{way_out}")
         if info.at_most is not None and value > info.at_most:
             raise ConfigError(f"{flag} must be at most {info.at_most}, got {value}")
+        if info.multiple_of is not None and value % info.multiple_of:
+            below = int(value // info.multiple_of * info.multiple_of)
+            raise ConfigError(
+                f"{flag} must be a multiple of {info.multiple_of}, got {value}; use {below} or "
+                f"{below + info.multiple_of}"
+            )

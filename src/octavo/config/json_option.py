@@ -5,14 +5,15 @@ Does not know the command line: `cli_args.py` joins dotted flags (`--x.y 1`) to 
 
 from __future__ import annotations
 
-import difflib
 import json
-from typing import Any, TypeVar
+import re
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
 from octavo.config.field import flag_name
 from octavo.errors import ConfigError
+from octavo.foundation.nearest import nearest
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -40,11 +41,21 @@ def typed_option(flag: str, text: str, kind: type[S], example: str) -> S:
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:
-        known = ", ".join(kind.__struct_fields__)
-        hint = f". Known: {known}" if "unknown field" in str(error) else ""
-        raise ConfigError(f"{flag}: {error}{hint}") from None
+        raise ConfigError(f"{flag}: {error}{_known(str(error), kind)}") from None
     except (msgspec.DecodeError, UnicodeError) as error:
         raise ConfigError(f"{flag} takes JSON such as '{example}', got {text!r}: {error}") from None
+
+
+def _known(message: str, kind: type[msgspec.Struct]) -> str:
+    """What may stand in place of a name, or of a value, that does not exist."""
+    if "unknown field" in message:
+        return f". Known: {', '.join(kind.__struct_fields__)}"
+    found = re.fullmatch(r"Invalid enum value .* - at `\$\.(\w+)`", message)
+    if found is None:
+        return ""
+    hint = get_type_hints(kind)[found[1]]
+    values = [one for part in (hint, *get_args(hint)) for one in get_args(part)]
+    return f". Known: {', '.join(dict.fromkeys(one for one in values if isinstance(one, str)))}"
 
 
 def generation_override(text: str | None) -> dict[str, float | int]:
@@ -66,6 +77,6 @@ def generation_override(text: str | None) -> dict[str, float | int]:
 
 def _unknown(name: str) -> str:
     known = sorted((*NUMBERS, *WHOLE_NUMBERS))
-    near = difflib.get_close_matches(name, known, n=1)
+    near = nearest(name, known)
     hint = f"did you mean {near[0]}?" if near else f"it may hold {', '.join(known)}"
     return f"--override-generation-config: {name[:60]!r} cannot be overridden; {hint}"

@@ -6,7 +6,6 @@ one; vLLM's further names pass or fail as `vllm_options.py` says.
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from octavo.config.engine import (
 from octavo.config.field import option_info
 from octavo.config.speculative import SHORT_FORMS, join_short_forms
 from octavo.errors import ConfigError
+from octavo.foundation.nearest import nearest
 from octavo.foundation.registry import Registry
 
 logger = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class EngineOptions(TypedDict, total=False):
     swap_space: float
     swap_dir: str | None
     kv_offload_dir: str | None
-    kv_offload_gb: float
+    kv_offload_gb: float | None
     kv_events_config: str | None
     max_num_batched_tokens: int
     max_num_seqs: int
@@ -192,6 +192,6 @@ def _accept_foreign(name: str, value: Any, known: Mapping[str, str]) -> None:
         if told is not None:
             logger.warning("%s", told)
         return
-    near = difflib.get_close_matches(name, [*known, *foreign], n=1)
+    near = nearest(name, [*known, *foreign])
     hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(sorted(known))}"
     raise ConfigError(f"unknown option {name!r}. {hint}")

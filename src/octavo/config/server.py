@@ -130,7 +130,9 @@ class ServerConfig:
         at_least=1024,
     )
     max_queued_requests: int | None = option(
-        None, "Requests that may wait; beyond it the answer is 429. Default: no bound.", at_least=1
+        None,
+        "Requests that may wait for rows or blocks, others get 429. Default: no bound.",
+        at_least=1,
     )
     shutdown_timeout: float = option(
         5.0, "Seconds that running requests get after SIGTERM.", at_least=0, at_most=86400

@@ -56,6 +56,11 @@ class KVGroup(msgspec.Struct, frozen=True, kw_only=True):
             return 0
         return max(0, position - self.window + 1) // block_size
 
+    def held_places(self, position: int, block_size: int) -> range:
+        """Places that a request holds while it computes the token at `position` alone."""
+        end = self.written_places(position, position + 1, block_size).stop
+        return range(self.first_place(position, block_size), end)
+
 
 class KVPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The pool of one engine. Block ids run from 0 to `num_blocks - 1`."""

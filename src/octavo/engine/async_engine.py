@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeVar
 
 from octavo.config.engine import EngineConfig
 from octavo.contracts.delta import FinishReason, TokenDelta
 from octavo.contracts.grammar import ThinkingSpec
 from octavo.contracts.progress import ReportProgress
-from octavo.contracts.request import BeamSpec, EngineRequest
+from octavo.contracts.request import BeamSpec
 from octavo.engine.beam_search import beam_search_output, beam_spec, text_params
 from octavo.engine.build import Engine, build_engine, build_frozen
 from octavo.engine.checked import CheckedPooling, CheckedRequest
@@ -36,13 +36,12 @@ from octavo.engine.core import EngineCore
 from octavo.engine.debug_view import debug_view
 from octavo.engine.detached import EngineListener, EngineThread
 from octavo.engine.encoded import EncodedPrompt
-from octavo.engine.fan_out import RequestStream
+from octavo.engine.entrance import Entrance, TextStream, VectorStream
 from octavo.engine.health import STALLED_AFTER_S
 from octavo.engine.intake import Intake
 from octavo.engine.open_requests import OpenRequests
 from octavo.engine.output import OutputProcessor
 from octavo.engine.output_stream import OutputStream
-from octavo.engine.pooled_stream import PooledStream
 from octavo.engine.stats import EngineStats
 from octavo.errors import EngineDeadError, OverloadedError
 from octavo.foundation.clock import Clock, SystemClock
@@ -63,10 +62,6 @@ class LoadProgress:
     share: float  # of this phase, between 0 and 1
 
 
-TextStream: TypeAlias = OutputStream[RequestStream, RequestOutput]
-VectorStream: TypeAlias = OutputStream[PooledStream, PoolingRequestOutput]
-
-
 class AsyncLLM:
     """An engine in a thread of its own, used from one event loop."""
 
@@ -77,6 +72,7 @@ class AsyncLLM:
         self._clock = clock or SystemClock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._outputs: OutputProcessor | None = None
+        self._entrance: Entrance | None = None
         self._engine: Engine | None = None
         self.open_requests = OpenRequests()  # their readers have not seen the end
         self._news: deque[list[TokenDelta]] = deque()  # steps that the event loop has not seen yet
@@ -110,6 +106,14 @@ class AsyncLLM:
                     stream_interval=engine.config.scheduler.stream_interval,
                     tracer=engine.tracer,
                 )
+                self._entrance = Entrance(
+                    self._thread,
+                    self._outputs,
+                    self.open_requests,
+                    pooler=engine.intake.limits.pooler,
+                    require_open=self._require_open,
+                    close=self._close,
+                )
                 self._engine = engine
         return self._engine
 
@@ -137,6 +141,12 @@ class AsyncLLM:
     def is_draining(self) -> bool:
         """Whether `shutdown` has begun: no further request is taken."""
         return self._is_draining
+
+    @property
+    def entrance(self) -> Entrance:
+        """Where checked requests go in: see there for several at once. Only after `ready`."""
+        assert self._entrance is not None, "ready comes first"
+        return self._entrance
 
     async def check(
         self,
@@ -204,37 +214,13 @@ class AsyncLLM:
 
         Raises EngineDeadError, OverloadedError.
         """
-        self._admit()
-        self._use_loop(asyncio.get_running_loop())
-        assert self._outputs is not None, "a checked request comes from a loaded engine"
-        parts = (checked.request_id, checked.prompt, checked.params, checked.requests)
-        open_stream = partial(self._outputs.open, *parts, trace_headers=trace_headers)
-        output: TextStream = OutputStream(open_stream, self._close)
-        self._start(output, checked.requests)
-        return output
+        return self.entrance.submit(checked, trace_headers)
 
     def submit_pooling(
         self, checked: CheckedPooling, trace_headers: Mapping[str, str] | None = None
     ) -> VectorStream:
         """The same for a vector."""
-        self._admit()
-        self._use_loop(asyncio.get_running_loop())
-        assert self._outputs is not None, "it was checked"
-        assert self._engine is not None, "it was checked"
-        pooler = self._engine.intake.limits.pooler
-        assert pooler is not None, "it was checked"
-        open_stream = partial(
-            self._outputs.open_pooled,
-            checked.request_id,
-            checked.prompt,
-            checked.params,
-            checked.request,
-            pooler,
-            trace_headers=trace_headers,
-        )
-        output: VectorStream = OutputStream(open_stream, self._close)
-        self._start(output, [checked.request])
-        return output
+        return self.entrance.submit_pooling(checked, trace_headers)
 
     async def generate(
         self,
@@ -433,15 +419,20 @@ class AsyncLLM:
         if not self._thread.is_alive:
             raise EngineDeadError("the engine has been shut down")
 
-    def _admit(self) -> None:
-        """Whether requests are taken at all; the server bounds how many may wait."""
+    def _raise_if_ending(self) -> None:
+        """Whether requests are taken at all."""
         self._raise_if_dead()
         if self._is_draining:
             raise OverloadedError("the engine is shutting down and takes no further request")
 
+    def _require_open(self) -> None:
+        """The same for a request of the running event loop, which is the engine's from now on."""
+        self._raise_if_ending()
+        self._use_loop(asyncio.get_running_loop())
+
     async def _encode(self, intake: Intake, prompt: PromptType) -> EncodedPrompt:
         """Token ids; a long text does not hold up the event loop."""
-        self._admit()
+        self._raise_if_ending()
         text = prompt.get("prompt") if isinstance(prompt, dict) else prompt
         if isinstance(text, str) and len(text) >= LONG_TEXT:
             return await asyncio.to_thread(intake.encode, prompt)
@@ -450,10 +441,6 @@ class AsyncLLM:
     def _core_id(self, name: str | None) -> str:
         """An id that never comes again: two live requests may carry the same name."""
         return f"{name or 'request'}-{next(self._numbers)}"
-
-    def _start(self, output: OutputStream[Any, Any], requests: list[EngineRequest]) -> None:
-        self.open_requests.add(output)
-        self._thread.add(requests)
 
     def _use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._loop is not loop:

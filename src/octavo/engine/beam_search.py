@@ -24,6 +24,7 @@ from octavo.sampling_params import (
     BeamSearchParams,
     RequestOutputKind,
     SamplingParams,
+    StructuredOutputsParams,
     shown,
 )
 from octavo.text.tokenizer import Tokenizer
@@ -96,7 +97,9 @@ def check_combination(params: SamplingParams, beam: BeamSpec) -> None:
     for name in NOT_WITH_BEAMS:
         value: Any = getattr(params, name)
         if value != FIELD_DEFAULTS[name] and value not in (None, [], {}):
-            raise _refusal(name, f"has no meaning, got {shown(value)}; leave it out")
+            is_plain = not isinstance(value, StructuredOutputsParams)  # which no client has written
+            got = f", got {shown(value)}" if is_plain else ""
+            raise _refusal(name, f"has no meaning{got}; leave it out")
 
 
 def check_beams_fit(
@@ -143,11 +146,24 @@ def most_tokens_of_beams(
 def num_blocks_of_beams(
     kv_plan: KVPlan, width: int, num_prompt_tokens: int, max_tokens: int
 ) -> int:
-    """Blocks that the beams hold at worst: they share the prompt's full blocks and nothing else."""
-    num_tokens = num_prompt_tokens + max_tokens - 1  # the newest token of a beam is never computed
-    num_unbounded = sum(group.is_unbounded for group in kv_plan.groups)
-    shared = num_prompt_tokens // kv_plan.block_size * num_unbounded
-    return shared + width * (kv_plan.num_blocks_for(num_tokens) - shared)
+    """Blocks that the beams hold at worst: they share what is left of the prompt's full blocks, in
+    windows too, and nothing else.
+
+    A search holds the more the further it is: with each new block one of the prompt's at most
+    leaves a window, for one that each beam takes. Within a block windows only pass. So its worst
+    step is the first one in its last block.
+    """
+    size, alone = kv_plan.block_size, kv_plan.num_blocks_for(num_prompt_tokens)
+    last = num_prompt_tokens + max_tokens - 2  # the newest token of a beam is never computed
+    if last < num_prompt_tokens:
+        return alone  # the prompt has brought all: it is never forked
+    position = max(num_prompt_tokens, last // size * size)
+    num_full, together = num_prompt_tokens // size, 0
+    for group in kv_plan.groups:
+        held = group.held_places(position, size)
+        num_shared = max(0, num_full - held.start) if not group.num_state_blocks else 0
+        together += num_shared + width * (len(held) - num_shared)
+    return max(alone, together)
 
 
 def beam_search_output(

@@ -19,6 +19,7 @@ from octavo.config.engine import EngineConfig, ModelConfig
 from octavo.config.json_option import generation_override
 from octavo.config.kv_events import parse_kv_events
 from octavo.config.model_facts import ModelFacts
+from octavo.config.without_effect import without_effect, without_idle_swap
 from octavo.contracts.kv_plan import MemoryPlan
 from octavo.contracts.progress import ReportProgress
 from octavo.contracts.tracing import Tracer
@@ -121,8 +122,7 @@ def _build(config: EngineConfig, clock: Clock, report: ReportProgress) -> Engine
     check_tracing(config.observability)
     checkpoint, model = read_model(model, _download_reporter(report))
     checkpoint = with_kind(checkpoint, model)
-    config = replace(config, model=model)
-    config = with_processors(config_for(config, checkpoint.facts), checkpoint.facts)
+    config = _config_for(replace(config, model=model), checkpoint.facts)
     with ThreadPoolExecutor(2, thread_name_prefix="octavo-loading") as helper:
         tokenizer = helper.submit(_load_tokenizer, model, checkpoint)
         for part in ("core", "intake"):
@@ -134,6 +134,15 @@ def _build(config: EngineConfig, clock: Clock, report: ReportProgress) -> Engine
         except BaseException:
             core.stop()
             raise
+
+
+def _config_for(asked: EngineConfig, facts: ModelFacts) -> EngineConfig:
+    """The configuration that goes with the model; what has no effect in it is told."""
+    used = with_processors(config_for(without_idle_swap(asked), facts), facts)
+    asked_len = asked.model.max_model_len or 0
+    for told in without_effect(asked, used, asked_len if asked_len > 0 else facts.max_position):
+        logger.warning("%s", told)
+    return used
 
 
 def build_frozen(build: Callable[[ReportProgress], Engine], report: ReportProgress) -> Engine:

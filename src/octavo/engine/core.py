@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
 from octavo.config.engine import CacheConfig, SchedulerConfig
@@ -30,7 +31,7 @@ from octavo.contracts.step import NewRow, StepPlan, StepResult
 from octavo.contracts.tracing import StepTotals
 from octavo.engine.grammars import Grammars
 from octavo.engine.stats import EngineStats, StepStats, StepTimes, take_stats
-from octavo.errors import EngineDeadError, InvalidRequestError
+from octavo.errors import EngineDeadError, InvalidRequestError, OverloadedError
 from octavo.executor.base import Executor
 from octavo.foundation.clock import Clock
 from octavo.kvcache.manager import KVManager
@@ -119,6 +120,26 @@ class EngineCore:
     def last_step(self) -> StepStats | None:
         """The step that ran last; None before the first."""
         return self._times.last
+
+    def require_room(self, requests: Sequence[EngineRequest], max_waiting: int) -> None:
+        """Refuse requests that would make more than `max_waiting` wait for rows or blocks.
+
+        They are the choices of a caller's request, to be added together. One that has more of them
+        than ever may wait is not refused while nobody else waits: it would never come in.
+
+        Raises OverloadedError with the seconds after which there should be room, EngineDeadError.
+        """
+        self._raise_if_dead()
+        if self._scheduler.roster.num_waiting + len(requests) <= max_waiting:
+            return  # most requests need no closer look
+        num_before, num_after = self._scheduler.num_that_must_wait(requests)
+        if num_after <= max_waiting or not num_before:
+            return
+        raise OverloadedError(
+            f"{num_before} requests wait already, at most {max_waiting} may, and "
+            f"{num_after - num_before} more would; try again later",
+            retry_after_s=self._scheduler.estimate_wait_s(min(num_before, num_after - max_waiting)),
+        )
 
     def add_request(self, request: EngineRequest) -> None:
         """Queue a request; its first delta comes from a later `step`.

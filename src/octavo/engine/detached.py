@@ -81,6 +81,10 @@ class EngineThread:
         """Queue requests for the next plan."""
         self._send(Command(partial(self._add, requests)))
 
+    def add_if_few_wait(self, requests: Sequence[EngineRequest], max_waiting: int) -> Future[None]:
+        """Queue all of them, or none: see `EngineCore.require_room`, whose errors the reply has."""
+        return self.call(partial(self._add_if_few_wait, requests, max_waiting))
+
     def abort(self, request_ids: Sequence[str], reason: FinishReason) -> None:
         """End requests silently, before the next plan. Unknown and ended ones are skipped."""
         self._send(Command(partial(_abort, request_ids, reason)))
@@ -126,7 +130,7 @@ class EngineThread:
             self._close_queue(EngineDeadError("the engine has been stopped"))
         except BaseException as error:  # border: the engine's main loop
             logger.critical("the engine has died", exc_info=error)
-            self._close_queue(error)
+            self._close_queue(_as_death(error))
             self._listener.died(error)
         finally:
             engine.core.stop()
@@ -159,7 +163,14 @@ class EngineThread:
                 core.add_request(request)
             except InvalidRequestError as error:  # this request ends, its neighbours go on
                 failed = TokenDelta(request.request_id, [], finish_reason="error", error=str(error))
+                failed.is_unanswerable = True  # so that it is told as the caller's fault
                 self._listener.stepped([failed])
+
+    def _add_if_few_wait(
+        self, requests: Sequence[EngineRequest], max_waiting: int, core: EngineCore
+    ) -> None:
+        core.require_room(requests, max_waiting)
+        self._add(requests, core)
 
     def _close_queue(self, error: BaseException) -> None:
         """Take no further command, and fail the calls that nobody will answer."""
@@ -170,6 +181,15 @@ class EngineThread:
             reply = None if command is None else command.reply
             if reply is not None and reply.set_running_or_notify_cancel():
                 reply.set_exception(error)
+
+
+def _as_death(error: BaseException) -> EngineDeadError:
+    """What calls fail with after the engine's loop has raised `error`."""
+    if isinstance(error, EngineDeadError):
+        return error
+    death = EngineDeadError(f"the engine has died: {error}")
+    death.__cause__ = error
+    return death
 
 
 def _carry_out(command: Command, core: EngineCore) -> None:

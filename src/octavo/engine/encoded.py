@@ -25,7 +25,7 @@ def most_tokens(keep: int, max_model_len: int) -> int:
     if keep != -1 and not (type(keep) is int and 1 <= keep <= max_model_len):
         raise InvalidRequestError(
             f"truncate_prompt_tokens must be -1, or between 1 and the context of {max_model_len} "
-            f"tokens, got {shown(keep)}",
+            f"tokens, got {shown(keep)}. Please request a smaller truncation size.",
             param="truncate_prompt_tokens",
         )
     return max_model_len if keep == -1 else keep

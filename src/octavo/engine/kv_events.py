@@ -46,7 +46,6 @@ _END = (-1).to_bytes(8, "big", signed=True)
 _POOL_MEDIUM = "GPU"
 _LINGER_MS = 500  # after `close`, for subscribers that are still reading
 _CLOSE_TIMEOUT_S = 3.0
-_OUR_SIDE = ("*", "0.0.0.0", "::", "ipc://")  # noqa: S104  # where an endpoint has one, we listen
 
 
 class KVEventPublisher:
@@ -118,8 +117,7 @@ class KVEventPublisher:
         zmq = self._zmq
         self._publisher = self._context.socket(zmq.PUB)
         self._publisher.set_hwm(config.hwm)
-        listens = any(mark in config.endpoint for mark in _OUR_SIDE)
-        open_ = self._publisher.bind if listens else self._publisher.connect
+        open_ = self._publisher.bind if config.listens else self._publisher.connect
         self.endpoint = self._opened("endpoint", config.endpoint, self._publisher, open_)
         self._replayer = None
         self.replay_endpoint = None
@@ -130,12 +128,16 @@ class KVEventPublisher:
             self.replay_endpoint = self._opened(
                 "replay_endpoint", config.replay_endpoint, self._replayer, self._replayer.bind
             )
-        logger.info(
-            "KV events, token ids of prompts included, go to whoever listens at %s", self.endpoint
-        )
+        what = "KV events, token ids of prompts included, go to"
+        if config.listens:
+            logger.info("%s whoever connects to %s", what, self.endpoint)
+            return
+        logger.info("%s the subscriber that listens at %s", what, self.endpoint)
+        _warn_if_unknown(config.endpoint)
 
     def _opened(self, name: str, endpoint: str, socket_: Any, open_: Callable[[str], Any]) -> str:
         """Open a socket; the endpoint with its port where the user left that to the system."""
+        socket_.ipv6 = "[" in endpoint  # ZeroMQ knows no such address otherwise
         try:
             open_(endpoint)
         except self._zmq.ZMQError as error:
@@ -197,6 +199,21 @@ class KVEventPublisher:
                 answer = (client, *delimiter, number.to_bytes(8, "big"), batch)
                 self._replayer.send_multipart(answer)
         self._replayer.send_multipart((client, *delimiter, _END, b""))
+
+
+def _warn_if_unknown(endpoint: str) -> None:
+    """ZeroMQ tries again for ever, in silence: the host may get its name later."""
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    try:
+        socket.getaddrinfo(host.rpartition(";")[2].strip("[]"), port)
+    except OSError as error:
+        logger.warning(
+            "--kv-events-config: the host of endpoint %r is not known: %s. Nothing is sent before "
+            "it is; to listen here instead, name tcp://*:%s",
+            endpoint,
+            error.strerror or error,
+            port,
+        )
 
 
 def open_publisher(config: KVEventsConfig) -> KVEventPublisher | None:

@@ -59,7 +59,7 @@ class Pooler(msgspec.Struct, frozen=True):
         task = params.task or self.tasks[0]
         if task in self.tasks:
             return task
-        message = f"task {task!r} is not supported by this model; it can {' and '.join(self.tasks)}"
+        message = f"Unsupported task: {task!r} of this model; it can {' and '.join(self.tasks)}"
         if _TOKEN_TASKS.get(task) == self.facts.task:
             message += ". Vectors of tokens need whole prompts: --no-enable-chunked-prefill"
         raise InvalidRequestError(message, param="task")

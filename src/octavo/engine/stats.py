@@ -82,8 +82,6 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     num_accepted_by_place: list[
         int
     ] = []  # of these the first of a row, the second, ..; if it is on
-    is_crowded: bool = False  # the first request that waits finds no row or too few blocks
-    retry_after_s: float = 1.0  # until the queue will have moved on, by measured speed
 
     @property
     def kv_cache_usage(self) -> float:
@@ -173,8 +171,6 @@ def take_stats(scheduler: Scheduler, times: StepTimes) -> EngineStats:
         num_draft_tokens=counters.num_draft_tokens,
         num_accepted_tokens=counters.num_accepted_tokens,
         num_accepted_by_place=list(counters.num_accepted_by_place),
-        is_crowded=scheduler.is_crowded,
-        retry_after_s=scheduler.estimate_wait_s(),
     )
 
 

@@ -96,7 +96,7 @@ class InlineExecutor:
         weights = TIER.load("fingerprint")(self._checkpoint.tensors)
         tier: KVTier = TIER.load("open")(
             folder,
-            int(self._config.cache.kv_offload_gb * 1e9),
+            self._config.cache.max_offload_bytes,
             weights + runner.kv_fingerprint.encode(),
             runner.host_slot,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 
 from octavo.errors import ConfigError
@@ -29,6 +30,14 @@ def format_bytes(num_bytes: float) -> str:
             break
         value /= 1024
     return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def format_seconds(seconds: float) -> str:
+    """1.5 -> '1.500 s', 0.00012 -> '0.00012 s': never nothing for something."""
+    text = f"{seconds:.3f}"
+    if 0 < seconds < 0.01:
+        text = f"{seconds:.{1 - math.floor(math.log10(seconds))}f}".rstrip("0")
+    return f"{text} s"
 
 
 def format_count(count: float) -> str:

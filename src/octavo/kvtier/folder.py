@@ -22,6 +22,7 @@ from octavo.errors import ConfigError
 from octavo.kvtier.block_file import HEADER_BYTES, KEY_BYTES, is_abandoned
 
 FLAG = "--kv-offload-dir"
+LIMIT_FLAG = "--kv-offload-gb"
 SUFFIX = ".kv"
 _TEMPORARY = ".tmp"
 _MODEL = re.compile(r"[0-9a-f]{32}").fullmatch

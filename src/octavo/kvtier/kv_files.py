@@ -17,17 +17,21 @@ from __future__ import annotations
 
 import logging
 import secrets
+import shutil
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
 from octavo.contracts.kv_tier import TierKey
+from octavo.errors import ConfigError
 from octavo.foundation.quantities import format_bytes, format_count
 from octavo.kvtier.block_file import KEY_BYTES, DamagedFileError, read_block, write_block
 from octavo.kvtier.folder import (
     FLAG,
+    LIMIT_FLAG,
     block_name,
     file_bytes,
     model_name,
@@ -60,7 +64,8 @@ class KVFiles:
         kernels. `max_bytes` bounds all files, those of other models too. `slot_view` gives the
         writable bytes of a host slot, always as many; the view keeps their memory alive.
 
-        Raises ConfigError, naming the flag, for a folder that cannot be used.
+        Raises ConfigError, naming the flag, for a folder that cannot be used, or for a limit that
+        is less than a block.
         """
         self._folder = folder
         self._max_bytes = max_bytes
@@ -85,8 +90,10 @@ class KVFiles:
         # Of the writing thread alone.
         self._since_scan = 0
         self._complaints: set[int | None] = set()
+        self._check_limit()
         self._look_again()
         self._make_room(0)
+        self._warn_of_small_disk()
         if self._kept:
             logger.info(
                 "%s holds %s KV blocks, %s",
@@ -179,6 +186,28 @@ class KVFiles:
                 self._queue.clear()
             logger.warning("%s %s is slow: %d blocks are not kept", FLAG, self._folder, num_left)
 
+    def _check_limit(self) -> None:
+        """Raises ConfigError for a limit that holds no block."""
+        block_bytes = file_bytes(self._slot_view(0).nbytes)
+        if block_bytes > self._max_bytes:
+            raise ConfigError(
+                f"{LIMIT_FLAG} holds not even one KV block, whose file has "
+                f"{format_bytes(block_bytes)}; give at least {-(-block_bytes // 10**6) / 1000:g}"
+            )
+
+    def _warn_of_small_disk(self) -> None:
+        """Say by name that the limit is more than the disk has beside the files of others."""
+        with suppress(OSError):
+            room = shutil.disk_usage(self._folder).free + self._num_bytes
+            if room < self._max_bytes:
+                logger.warning(
+                    "%s may keep %s in %s, but the disk has room for %s; lower it",
+                    LIMIT_FLAG,
+                    format_bytes(self._max_bytes),
+                    self._folder,
+                    format_bytes(room),
+                )
+
     # ---- the writing thread
 
     def _write_queue(self) -> None:
@@ -213,8 +242,7 @@ class KVFiles:
                 return
         if self._since_scan >= self._max_bytes // _RESCANS:
             self._look_again()
-        if not self._make_room(num_bytes):
-            return
+        self._make_room(num_bytes)
         final = self._folder / name
         write_block(final, temporary_for(final, self._token), self._fingerprint, key, payload)
         self._since_scan += num_bytes
@@ -226,14 +254,12 @@ class KVFiles:
         if not is_wanted:
             final.unlink(missing_ok=True)
 
-    def _make_room(self, num_bytes: int) -> bool:
-        """Delete what was not used for longest until so many bytes fit; whether they can."""
-        if num_bytes > self._max_bytes:
-            return False
+    def _make_room(self, num_bytes: int) -> None:
+        """Delete what was not used for longest until a block of so many bytes fits, or none."""
         while True:
             with self._changed:
                 if self._num_bytes + num_bytes <= self._max_bytes:
-                    return True
+                    return
                 name, freed = self._kept.popitem(last=False)
                 self._num_bytes -= freed
             self._unlink(name)

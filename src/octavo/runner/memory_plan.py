@@ -48,8 +48,8 @@ def plan_memory(
         most = max_num_seqs * sum(map(len, places))
         num_blocks = min((usable - taken) // bytes_per_block, most)
     else:
-        free = max(0, limits.available - taken)
-        _check_available(num_blocks * bytes_per_block, free, _sizing_flag(cache))
+        host_bytes = _host_bytes(cache, num_host_slots * bytes_per_block)
+        _check_available(num_blocks * bytes_per_block, limits.available - taken, host_bytes, cache)
     kv = KVPlan(
         num_blocks=max(0, num_blocks),
         block_size=cache.block_size,
@@ -95,8 +95,16 @@ def _explicit_blocks(cache: CacheConfig, bytes_per_block: int) -> int | None:
 
 
 def _host_slots(cache: CacheConfig, bytes_per_block: int) -> int:
-    """Blocks of swap space, and beside it the slots through which blocks go to the disk tier."""
+    """Blocks of swap space, and beside it the slots through which blocks go to the disk tier.
+
+    Raises DoesNotFitError for swap space that holds no block.
+    """
     num_slots = int(cache.swap_space * 2**30) // bytes_per_block
+    if cache.swap_space and not num_slots:
+        raise DoesNotFitError(
+            f"--swap-space {cache.swap_space:g} GiB holds no KV block, which has "
+            f"{format_bytes(bytes_per_block)}; raise it, or leave it out"
+        )
     if cache.kv_offload_dir is not None:
         num_slots += max(_FEWEST_TIER_SLOTS, min(_TIER_SLOTS, _TIER_BYTES // bytes_per_block))
     return num_slots
@@ -116,14 +124,24 @@ def _sizing_flag(cache: CacheConfig) -> str:
     return ""
 
 
-def _check_available(pool_bytes: int, free_bytes: int, flag: str) -> None:
-    """A pool of fixed size must lie in memory that is free now: the host must never swap for us."""
-    if pool_bytes > free_bytes:
-        raise DoesNotFitError(
-            f"{flag} asks for a KV pool of {format_bytes(pool_bytes)}, but "
-            f"{format_bytes(free_bytes)} of memory are available beside weights and workspace; "
-            f"lower {flag.partition(' ')[0]}"
-        )
+def _check_available(pool_bytes: int, free_bytes: int, host_bytes: int, cache: CacheConfig) -> None:
+    """A pool of fixed size must lie in memory that is free now: the host must never swap for us.
+
+    `host_bytes` of swap space are not in `free_bytes` any more.
+    """
+    if pool_bytes <= free_bytes:
+        return
+    flag, beside = _sizing_flag(cache), "weights and workspace"
+    if host_bytes:
+        beside = f"weights, workspace and host slots of {format_bytes(host_bytes)}"
+    to_lower = flag.partition(" ")[0]
+    if pool_bytes <= free_bytes + host_bytes:
+        to_lower = "--swap-space"
+    raise DoesNotFitError(
+        f"{flag} asks for a KV pool of {format_bytes(pool_bytes)}, but "
+        f"{format_bytes(max(0, free_bytes))} of memory are available beside {beside}; "
+        f"lower {to_lower}"
+    )
 
 
 def _refusal(plan: MemoryPlan, cache: CacheConfig) -> str:
@@ -143,11 +161,34 @@ def _refusal(plan: MemoryPlan, cache: CacheConfig) -> str:
             limit += (
                 f" minus host slots {format_bytes(host_bytes)} (--swap-space, --kv-offload-dir)"
             )
-    fix = "Use a smaller model, or give this process more memory"
-    if kv.num_tokens >= 1:
-        fix = f"Use --max-model-len {kv.num_tokens} (or auto)"
     return (
         f"a context of {format_count(plan.max_model_len)} tokens needs {needed_blocks} KV blocks "
         f"of {kv.block_size} tokens ({format_bytes(needed_blocks * kv.bytes_per_block)}), but "
-        f"only {kv.num_blocks} fit, which hold {kv.num_tokens} tokens: {limit}. {fix}"
+        f"only {kv.num_blocks} fit, which hold {kv.num_tokens} tokens: {limit}. "
+        f"{_fix(plan, cache, host_bytes, needed_blocks * kv.bytes_per_block)}"
     )
+
+
+def _fix(plan: MemoryPlan, cache: CacheConfig, host_bytes: int, needed_bytes: int) -> str:
+    """What would make the longest context fit: the flag that stands in its way, or a shorter one.
+
+    `needed_bytes` is the size of the pool that holds it.
+    """
+    kv, ways = plan.kv, []
+    if kv.num_tokens >= 1:
+        ways.append(f"use --max-model-len {kv.num_tokens} (or auto)")
+    spare = plan.usable_bytes - needed_bytes - plan.weights_bytes
+    if cache.num_gpu_blocks_override is not None:
+        needed_blocks = needed_bytes // kv.bytes_per_block
+        ways.append(f"raise --num-gpu-blocks-override to at least {needed_blocks}")
+    elif cache.kv_cache_memory_bytes is not None:
+        ways.append(f"raise --kv-cache-memory-bytes to at least {needed_bytes}")
+    elif host_bytes and spare >= plan.workspace_bytes:
+        flag = "--swap-space" if cache.swap_space else "--kv-offload-dir"
+        ways.append(f"lower {flag}" if cache.swap_space else f"leave {flag} out")
+    elif spare >= 0:
+        ways.append("lower --max-num-batched-tokens, whose workspace it is, or --max-num-seqs")
+    elif not ways:
+        ways.append("use a smaller model, or give this process more memory")
+    fix = ", or ".join(ways)
+    return fix[0].upper() + fix[1:]

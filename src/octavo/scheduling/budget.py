@@ -22,6 +22,7 @@ class StepBudget:
 
     __slots__ = (
         "_allows_chunks",
+        "_is_paced",
         "_longest_chunk",
         "_max_num_partial",
         "_max_num_tokens",
@@ -41,6 +42,7 @@ class StepBudget:
         self._longest_chunk = config.long_prefill_token_threshold or self._max_num_tokens
         self._max_num_partial = config.max_num_partial_prefills
         self._shares_by_tenant = shares_by_tenant
+        self._is_paced = False  # chunks are small
         self._shares: dict[str, int] = {}  # tokens left to each sharer, once `share` was called
         self.num_tokens_left = self._max_num_tokens
         self.num_kept = 0  # of these, for rows that decode and whose turn is still to come
@@ -55,8 +57,8 @@ class StepBudget:
         return self.num_tokens_left > 0 and self.num_prefill_tokens_left > 0
 
     def sharer_of(self, request: Request) -> str:
-        """Whose share of the step a request uses: its tenant's or its own."""
-        return request.tenant if self._shares_by_tenant else request.id
+        """Whose share of the step a request uses: its own, or its tenant's if chunks are large."""
+        return request.tenant if self._shares_by_tenant and not self._is_paced else request.id
 
     def limit_prefill(self, num_tokens: int) -> None:
         """All chunks of this step together compute at most so many tokens.
@@ -66,24 +68,26 @@ class StepBudget:
         """
         self.is_probe |= not num_tokens
         if self._allows_chunks or not num_tokens:
+            self._is_paced = True
             self.num_prefill_tokens_left = min(self.num_prefill_tokens_left, num_tokens)
 
-    def share(self, wanted: Sequence[tuple[str, int]], num_kept: int) -> None:
+    def share(
+        self, wanted: Sequence[tuple[str, int]], num_kept: int, tenants: Sequence[str] = ()
+    ) -> None:
         """Cut the tokens for prompts into equal shares; who wants less leaves the rest to others.
 
         `wanted` are (sharer, tokens), a sharer may occur several times; `num_kept` tokens belong to
-        rows that decode. `next_chunk` respects the shares from now on; whoever is not among the
-        sharers is bound by the step alone.
+        rows that decode. With `tenants`, one for each entry, the tenants get equal shares first.
+        `next_chunk` respects the shares from now on; whoever is not among the sharers is bound by
+        the step alone.
         """
-        wants: defaultdict[str, int] = defaultdict(int)
-        for sharer, num_tokens in wanted:
-            wants[sharer] += num_tokens
+        groups: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+        for tenant, one in zip(tenants or [""] * len(wanted), wanted, strict=True):
+            groups[tenant].append(one)
         num_left = max(0, min(self.num_prefill_tokens_left, self.num_tokens_left - num_kept))
-        for place, sharer in enumerate(sorted(wants, key=wants.__getitem__)):
-            # Rounded up, so that a step too small for all serves the most modest ones.
-            share = min(wants[sharer], -(-num_left // (len(wants) - place)))
-            self._shares[sharer] = share
-            num_left -= share
+        sums = [(tenant, sum([num for _, num in group])) for tenant, group in groups.items()]
+        for tenant, share in _equal_shares(sums, num_left).items():
+            self._shares |= _equal_shares(groups[tenant], share)
 
     def first_chunk(self, num_missing: int) -> int:
         """How many of its missing tokens a request would compute if it were admitted now.
@@ -121,3 +125,16 @@ class StepBudget:
         self.num_partial += num_tokens < num_missing
         if sharer in self._shares:
             self._shares[sharer] -= num_tokens
+
+
+def _equal_shares(wanted: Sequence[tuple[str, int]], num_tokens: int) -> dict[str, int]:
+    """What each gets of so many tokens; who wants less than others leaves the rest to them."""
+    wants: defaultdict[str, int] = defaultdict(int)
+    for name, num_wanted in wanted:
+        wants[name] += num_wanted
+    shares: dict[str, int] = {}
+    for place, name in enumerate(sorted(wants, key=wants.__getitem__)):
+        # Rounded up, so that a step too small for all serves the most modest ones.
+        shares[name] = min(wants[name], -(-num_tokens // (len(wants) - place)))
+        num_tokens -= shares[name]
+    return shares

@@ -1,23 +1,26 @@
 """Chunks: how many prompt tokens a step may compute, and who of several gets how many.
 
 Owns: the budget of a step as it stands before anything is granted.
-Does not know: blocks beyond a rough look, who waits behind the first.
+Does not know: blocks beyond a rough look, who waits behind the next few.
 Used by: scheduling.scheduler.
 
 Prompts share a step equally in two cases: between tenants under the `fair` policy, and between
 prompts when pacing keeps chunks small, for then a long prompt would hold up a short one behind it
 for many steps. Else the first in order takes what it can use, which ends its wait soonest.
 
-A prompt much shorter than the one before it is the exception: it shares a small step with a part
-of that, so that its first token does not wait for the whole of the other. The long one computes at
-least as many tokens in such a step as the short one, so short ones at most halve its speed.
+A prompt much shorter than one that has begun is the exception: it shares a small step with parts of
+the others, so that its first token does not wait for the whole of a long one. That holds whether it
+waits, maybe behind others, or has begun too. Every other prompt may compute as many tokens in such
+a step as the short one, so short ones at most halve the speed of a long one.
 """
 
 from __future__ import annotations
 
+from itertools import islice
+
 from octavo.config.engine import SchedulerConfig
-from octavo.scheduling.admission import num_owed_rows, num_spare_blocks
 from octavo.scheduling.budget import StepBudget
+from octavo.scheduling.outlook import startable
 from octavo.scheduling.pacing import MeasuredSpeed
 from octavo.scheduling.policy import Policy
 from octavo.scheduling.request import Request
@@ -44,55 +47,45 @@ def open_budget(
     num_decoding = sum(request.num_decoding_rows for request in odd)
     num_decoding += len(roster.running) - len(odd)
     budget.num_kept = num_decoding
-    catching_up = [request for request in odd if request.lead.num_missing_tokens > 1]
-    num_stalled = len(catching_up) + len(roster.waiting)
+    leads = [one.lead for one in odd if one.lead.num_missing_tokens > 1]
+    num_stalled = len(leads) + len(roster.waiting)
     if not num_stalled:
         return budget
     limit = speed.prefill_limit(num_decoding, num_stalled, config.max_decode_slowdown)
-    leads = [request.lead for request in catching_up]
     if config.max_decode_slowdown and config.enable_chunked_prefill and not num_decoding:
         limit = _limit_for_short(roster, leads)
     if limit is not None:
         budget.limit_prefill(limit)
     if limit is None and not policy.shares_by_tenant:
         return budget
-    wanted = [(budget.sharer_of(lead), lead.num_missing_tokens) for lead in leads]
+    sharers = list(leads)
     num_left = min(budget.num_prefill_tokens_left, budget.num_tokens_left - num_decoding)
     # The one that waits may not find room after all: it must not take the last token of a step.
-    if wanted and num_left > len(wanted) and may_start_one(roster):
-        first = roster.waiting.first.lead
-        wanted.append((budget.sharer_of(first), first.num_missing_tokens))
-    if len(wanted) > 1:
-        budget.share(wanted, num_decoding)
+    if sharers and num_left > len(sharers):
+        sharers += [request.lead for request in islice(startable(roster), 1)]
+    if len(sharers) > 1:
+        wanted = [(budget.sharer_of(lead), lead.num_missing_tokens) for lead in sharers]
+        tenants = [lead.tenant for lead in sharers] if policy.shares_by_tenant else ()
+        budget.share(wanted, num_decoding, tenants)
     return budget
 
 
 def _limit_for_short(roster: Roster, leads: list[Request]) -> int | None:
-    """Most prompt tokens of a step that ends a short prompt; None: there is no such prompt."""
-    if not (leads and roster.waiting and _has_ample_room(roster, leads)):
+    """Most prompt tokens of a step that serves a short prompt; None: there is no such prompt.
+
+    `leads` are prompts that have begun. One that waits counts only if it starts for sure: else it
+    would slow the others in vain.
+    """
+    lengths = [lead.num_missing_tokens for lead in leads]
+    longest = max(lengths, default=0)
+    if longest <= _SMALL_STEP:
         return None
-    num_missing = roster.waiting.first.lead.num_missing_tokens
-    limit = max(2 * num_missing, _SMALL_STEP)
-    longest = max(lead.num_missing_tokens for lead in leads)
-    return limit if longest > max(_MUCH_SHORTER * num_missing, limit) else None
-
-
-def _has_ample_room(roster: Roster, leads: list[Request]) -> bool:
-    """Whether the first waiting request starts for sure: else it would slow the others in vain."""
-    kv, first = roster.kv, roster.waiting.first
-    searches = [one for one in roster.running if one.search is not None]
-    if first.num_rows + num_owed_rows(searches) > roster.rows.num_free:
-        return False
-    # More than a prompt that has begun still takes, as it holds some of them already.
-    num_owed_blocks = sum(kv.num_blocks_for(lead.num_tokens) for lead in leads)
-    num_spare = num_spare_blocks(kv, len(roster.running))
-    num_blocks = kv.num_blocks_for(first.lead.num_tokens)
-    return num_blocks + num_owed_blocks + num_spare < kv.num_free_blocks
-
-
-def may_start_one(roster: Roster) -> bool:
-    """Whether the first waiting request seems to find a row and blocks. A rough look."""
-    if not (roster.waiting and roster.rows.num_free):
-        return False
-    num_blocks = roster.kv.num_blocks_for(roster.waiting.first.lead.num_tokens)
-    return num_blocks <= roster.kv.num_free_blocks
+    if roster.waiting:
+        # More than a prompt that has begun still takes, as it holds some of them already; and one,
+        # for a block that the next prompt finds in part.
+        num_owed = sum([roster.kv.num_blocks_for(lead.num_tokens) for lead in leads]) + 1
+        lengths += [one.lead.num_missing_tokens for one in startable(roster, num_owed)]
+    shortest = min(lengths)
+    num_sharers = min(len(lengths), len(leads) + 1)
+    limit = max(num_sharers * shortest, _SMALL_STEP)
+    return limit if longest > max(_MUCH_SHORTER * shortest, limit) else None

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 
+from octavo.foundation.quantities import format_seconds
 from octavo.scheduling.pacing import MeasuredSpeed
 from octavo.scheduling.request import Request, Status
 from octavo.scheduling.roster import Roster, last_delta
@@ -110,9 +111,11 @@ class Deadlines:
 def _describe_miss(request: Request, now_s: float, needed_s: float, num_missing: int) -> str:
     asked_s = (request.deadline_s or 0.0) - request.arrival_s
     message = (
-        f"the request was to be done within {asked_s:.3f} s and has no token after "
-        f"{now_s - request.arrival_s:.3f} s"
+        f"the request was to be done within {format_seconds(asked_s)} and has no token after "
+        f"{format_seconds(now_s - request.arrival_s)}"
     )
     if num_missing:
-        message += f"; its {num_missing} missing prompt tokens need about {needed_s:.3f} s more"
+        message += (
+            f"; its {num_missing} missing prompt tokens need about {format_seconds(needed_s)} more"
+        )
     return f"{message}; allow a longer timeout, or send it when fewer requests wait"

@@ -1,10 +1,10 @@
-"""Forecast: how long until a place in a full queue is free, for those who are told to come back.
+"""Forecast: how long until places in a full queue are free, for those who are told to come back.
 
 Owns: when requests ended lately, how an average request is served.
 Does not know: requests, queues, a clock: numbers and times come with each call.
 
-A place is free when a waiting request starts, and while rows or blocks are short one starts when
-one ends. So the measured rate of endings decides; before enough have ended, the time that an
+A queue is full only of requests that wait for rows or blocks, and one of them starts when one that
+runs ends. So the measured rate of endings decides; before enough have ended, the time that an
 average request takes by the measured speeds does.
 """
 
@@ -30,7 +30,6 @@ class Load:
     num_waiting: int
     num_waiting_tokens: int  # known tokens of waiting requests that are not computed
     num_running: int
-    has_room: bool  # whether a waiting request could start with the next step
 
 
 class Forecast:
@@ -52,11 +51,9 @@ class Forecast:
             self._num_ended, self._num_generated = num_ended, num_generated
             self._endings.append((now_s, num_ended))
 
-    def wait_s(self, load: Load) -> float:
-        """Seconds until a place is free, between SHORTEST_WAIT_S and LONGEST_WAIT_S."""
-        wait_s = self._speed.prefill_s(load.num_waiting_tokens) / max(1, load.num_waiting)
-        if not load.has_room:
-            wait_s = self._seconds_per_ending() or self._modelled_s(load, wait_s)
+    def wait_s(self, load: Load, num_places: int = 1) -> float:
+        """Seconds until so many places are free, between SHORTEST_WAIT_S and LONGEST_WAIT_S."""
+        wait_s = num_places * (self._seconds_per_ending() or self._modelled_s(load))
         return min(max(wait_s, SHORTEST_WAIT_S), LONGEST_WAIT_S)
 
     def _seconds_per_ending(self) -> float | None:
@@ -67,8 +64,9 @@ class Forecast:
         end_s, num_ended = self._endings[-1]
         return max((end_s - begin_s) / (num_ended - num_before), self._now_s - end_s)
 
-    def _modelled_s(self, load: Load, prefill_s: float) -> float:
+    def _modelled_s(self, load: Load) -> float:
         """Seconds between two endings if all running requests are average ones."""
+        prefill_s = self._speed.prefill_s(load.num_waiting_tokens) / max(1, load.num_waiting)
         num_rows = max(1, load.num_running)
         step_s = self._speed.decode_step_s(num_rows) or 0.0
         return prefill_s + self._expected_output() * step_s / num_rows

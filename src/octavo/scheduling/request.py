@@ -123,7 +123,7 @@ class Request:
         self.num_prompt_logprobs_sent = 0
         self.table: BlockTable = kv.open_table(
             self.token_ids,
-            root_keys=_root_keys(source),
+            root_keys=root_keys(source),
             reads_cache=not source.skip_prefix_cache,
         )
 
@@ -242,7 +242,7 @@ class Search:
         )
 
 
-def _root_keys(source: EngineRequest) -> tuple[bytes, ...]:
+def root_keys(source: EngineRequest) -> tuple[bytes, ...]:
     """What colours the hashes: prompts of different salts or tenants never share blocks."""
     tenant = (b"tenant:" + source.tenant.encode(),) if source.tenant else ()
     return salt_keys(source.cache_salt) + tenant

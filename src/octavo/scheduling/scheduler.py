@@ -17,6 +17,8 @@ request and a decoding one differ only in how many of their known tokens are not
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from octavo.config.engine import SchedulerConfig
@@ -36,13 +38,14 @@ from octavo.scheduling.admission import (
 )
 from octavo.scheduling.beams import BeamGrowth, open_search, reason_against_search
 from octavo.scheduling.budget import StepBudget
-from octavo.scheduling.chunks import may_start_one, open_budget
+from octavo.scheduling.chunks import open_budget
 from octavo.scheduling.deadlines import Deadlines
 from octavo.scheduling.drafts import Drafts
 from octavo.scheduling.fair import Shares
 from octavo.scheduling.forecast import Forecast, Load
 from octavo.scheduling.guide import Guide
 from octavo.scheduling.outcome import move_on, settle_errors
+from octavo.scheduling.outlook import num_that_must_wait
 from octavo.scheduling.pacing import MeasuredSpeed
 from octavo.scheduling.plan_builder import PlanBuilder
 from octavo.scheduling.policy import find_policy
@@ -50,6 +53,8 @@ from octavo.scheduling.preemption import Preemption, victims_of_arrival
 from octavo.scheduling.queues import RequestQueue
 from octavo.scheduling.request import Family, Request, Status
 from octavo.scheduling.roster import Roster, last_delta
+
+_NUM_SAMPLED = 32  # waiting requests that tell how long the prompts of all of them are
 
 
 class Scheduler:
@@ -217,20 +222,22 @@ class Scheduler:
             swap_s,
         )
 
-    @property
-    def is_crowded(self) -> bool:
-        """Whether somebody waits for a row or for blocks, and not just for the next step."""
-        return bool(self.waiting) and not may_start_one(self.roster)
+    def num_that_must_wait(self, arrivals: Sequence[EngineRequest]) -> tuple[int, int]:
+        """How many choices wait for rows or blocks now, and how many would if `arrivals` came too.
 
-    def estimate_wait_s(self) -> float:
-        """Seconds until a waiting request will have started and left a place in a bounded queue."""
+        Those that only wait for the next steps do not count.
+        """
+        return num_that_must_wait(self.roster, arrivals)
+
+    def estimate_wait_s(self, num_places: int = 1) -> float:
+        """Seconds until so many of those that wait for rows or blocks will have found them."""
+        some = self.waiting.upcoming(_NUM_SAMPLED)
         load = Load(
-            num_waiting=self.roster.num_waiting,
-            num_waiting_tokens=sum(one.lead.num_missing_tokens for one in self.waiting),
+            num_waiting=len(some),
+            num_waiting_tokens=sum([one.num_missing_tokens for one in some]),
             num_running=len(self.running),
-            has_room=may_start_one(self.roster),
         )
-        return self._forecast.wait_s(load)
+        return self._forecast.wait_s(load, num_places)
 
     def reset_prefix_cache(self, *, reset_external: bool = False) -> bool:
         """Forget all cached blocks. False, and nothing happens, while any block is in use.

@@ -6,13 +6,14 @@ Used by the routes of completions and chats; knows neither's JSON.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
 
 from octavo.contracts.grammar import ThinkingSpec
 from octavo.contracts.request import BeamSpec
 from octavo.engine.checked import CheckedRequest
+from octavo.engine.entrance import TextStream
 from octavo.errors import (
     DeadlineExceededError,
     InvalidRequestError,
@@ -83,6 +84,8 @@ class Generation:
     counts: TokenCounts = field(init=False)
     times: RequestTimes = field(init=False)
     _checked: list[CheckedRequest] | None = field(init=False, default=None)
+    _streams: list[TextStream] | None = field(init=False, default=None)  # once it is queued
+    _open: ExitStack = field(init=False, default_factory=ExitStack)  # what the end of it closes
 
     def __post_init__(self) -> None:
         self.times = RequestTimes()
@@ -109,12 +112,13 @@ class Generation:
         OverloadedError, and where the request ended before any token came DeadlineExceededError
         when its time was up, NotReadyError when the server is ending.
         """
-        checked = self._checked or await self.check()
+        if self._streams is None:
+            await self.enter()
+        assert self._streams is not None, "it has entered"
         empty: list[tuple[int, RequestOutput]] = []  # cut off before any token
         has_tokens = False
-        with self.state.admitted(len(checked) * self.num_choices), self._paid():
-            streams = [self._stream(one) for one in checked]
-            async with aclosing(merge(streams)) as merged:
+        with self._open:
+            async with aclosing(merge([self._counted(one) for one in self._streams])) as merged:
                 async for number, output in merged:
                     has_tokens = has_tokens or any(one.token_ids for one in output.outputs)
                     if not has_tokens and _is_cut_off(output):
@@ -126,20 +130,26 @@ class Generation:
         if empty:
             raise self._unanswered(empty[0][1])
 
-    @contextmanager
-    def _paid(self) -> Iterator[None]:
-        """Take what was used from the tenant's budget, however the block ends."""
-        try:
-            yield
-        finally:
-            spent = self.counts.prompt_tokens + self.counts.completion_tokens
-            self.state.quotas.spend(self.tenant, spent)
+    async def enter(self) -> None:
+        """Queue it in the engine, for who wants to know before `outputs` whether it is taken.
+
+        `close` is due then, unless `outputs` is read. Raises as that does.
+        """
+        await enter_together([self])
+
+    def close(self) -> None:
+        """End what was queued and has not ended. May be called at any time."""
+        self._open.close()
+
+    def pay(self) -> None:
+        """Take what was used from the tenant's budget."""
+        spent = self.counts.prompt_tokens + self.counts.completion_tokens
+        self.state.quotas.spend(self.tenant, spent)
 
     async def check(self) -> list[CheckedRequest]:
-        """Everything that may refuse the request, for who wants to know before `outputs`.
-
-        Raises InvalidRequestError and OverloadedError.
-        """
+        """Everything that the request itself may be refused for. Raises InvalidRequestError."""
+        if self._checked is not None:
+            return self._checked
         checked = []
         with errors_name(self.names):
             for prompt in self.prompts:
@@ -157,8 +167,11 @@ class Generation:
                     )
                 )
         self._checked = checked
-        await self.state.require_room()
         return checked
+
+    def has_entered(self, streams: list[TextStream], opened: ExitStack) -> None:
+        """The engine has it: `streams` are the answers, `opened` is closed at their end."""
+        self._streams, self._open = streams, opened
 
     def _unanswered(self, output: RequestOutput) -> OctavoError:
         """Why a request ended without a token: its deadline, or the end of the server."""
@@ -177,10 +190,10 @@ class Generation:
             return self.params
         return self.params.replace(max_tokens=None)
 
-    async def _stream(self, checked: CheckedRequest) -> AsyncGenerator[RequestOutput, None]:
-        """The outputs of one prompt, counted."""
+    async def _counted(self, stream: TextStream) -> AsyncGenerator[RequestOutput, None]:
+        """The outputs of one prompt."""
         histograms = _Histograms(self.state.metrics, self.params, self.num_choices)
-        async with self.state.engine.submit(checked, current_trace_headers()) as outputs:
+        async with stream as outputs:
             async for output in outputs:
                 self.counts.completion_tokens += sum(len(one.token_ids) for one in output.outputs)
                 _raise_errors(output)
@@ -189,6 +202,32 @@ class Generation:
                     self.counts.cached_tokens += output.num_cached_tokens or 0
                     self.times.add(output)
                 yield output
+
+
+async def enter_together(generations: Sequence[Generation]) -> None:
+    """Queue all of them in the engine, or none: to the bound of the queue they are one request.
+
+    Each is to be read or closed. Raises InvalidRequestError, OverloadedError, NotReadyError.
+    """
+    state = generations[0].state
+    checked = [await one.check() for one in generations]
+    opened = [ExitStack() for _ in generations]
+    with ExitStack() as until_taken:
+        for one, prompts, stack in zip(generations, checked, opened, strict=True):
+            until_taken.enter_context(stack)
+            stack.enter_context(state.admitted(len(prompts) * one.num_choices))
+        streams = await state.engine.entrance.submit_together(
+            [prompt for prompts in checked for prompt in prompts],
+            current_trace_headers(),
+            max_waiting=state.config.max_queued_requests,
+        )
+        until_taken.pop_all()
+    for one, prompts, stack in zip(generations, checked, opened, strict=True):
+        own, streams = streams[: len(prompts)], streams[len(prompts) :]
+        stack.callback(one.pay)
+        for stream in own:
+            stack.callback(stream.close)
+        one.has_entered(own, stack)
 
 
 class _Histograms:

@@ -112,9 +112,13 @@ class KeptResponses:
     ) -> RunningResponse:
         """Begin to make a response in the background, once nothing refuses it any more."""
         self._background.require_room()
-        await answer.generation.check()
         stored = StoredResponse(answer.shown, items, len(items), is_running=True)
-        await self._store.put(self.tenant, stored, previous_id, context)
+        await answer.generation.enter()
+        try:
+            await self._store.put(self.tenant, stored, previous_id, context)
+        except BaseException:
+            answer.generation.close()
+            raise
         counted = self._state.open_answers.one()
         return self._background.start(self.tenant, answer, items, counted)
 

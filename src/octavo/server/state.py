@@ -154,34 +154,21 @@ class ServerState:
             message = f"the model is still loading: {progress.phase}, {progress.share:.0%}"
             raise NotReadyError(message, retry_after_s=1)
 
-    async def require_room(self) -> None:
-        """Refuse when `--max-queued-requests` choices wait already.
-
-        As many may run as there are rows; where blocks are what lacks, as many as do run. Raises
-        OverloadedError with the engine's estimate of when the queue will have moved on.
-        """
-        bound = self.config.max_queued_requests
-        if bound is None or self.num_choices < bound:
-            return
-        stats = await self.engine.stats()
-        num_rows = self.loaded.config.scheduler.max_num_seqs
-        num_waiting = self.num_choices - (stats.num_running if stats.is_crowded else num_rows)
-        if num_waiting < bound:
-            return
-        message = f"{num_waiting} requests wait already, at most {bound} may; try again later"
-        raise OverloadedError(message, retry_after_s=stats.retry_after_s)
-
     @contextmanager
     def admitted(self, num_choices: int) -> Iterator[None]:
         """Count so many choices as being in the engine while the block runs.
 
-        Raises NotReadyError when the engine takes no more.
+        Raises NotReadyError when the engine takes no more, or ends before it has taken them.
         """
         if self.engine.is_draining:
             raise shutting_down()
         self.num_choices += num_choices
         try:
             yield
+        except (OverloadedError, EngineDeadError):
+            if self.engine.is_draining and not self.engine.errored:
+                raise shutting_down() from None
+            raise
         finally:
             self.num_choices -= num_choices
             self._ended.set()
@@ -215,13 +202,31 @@ class ServerState:
         assert self._template is not None, "require_ready comes first"
         return self._template
 
-    async def tokenise(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Token ids; neither a long text nor many in a row hold up the event loop."""
+    async def tokenise(
+        self,
+        text: str,
+        *,
+        add_special_tokens: bool,
+        enough: int | None = None,
+        at_end: bool = False,
+    ) -> list[int]:
+        """Token ids; neither a long text nor many in a row hold up the event loop.
+
+        Of a very long text no more than is needed to see that there are more than `enough` ids:
+        the first ones, or the last ones if `at_end`.
+        """
         if len(text) < LONG_TEXT:
             await asyncio.sleep(0)
             return self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        if at_end and enough is not None:
+            return await asyncio.to_thread(
+                self.tokenizer.encode_last,
+                text,
+                enough + 1,
+                add_special_tokens=add_special_tokens,
+            )
         return await asyncio.to_thread(
-            self.tokenizer.encode, text, add_special_tokens=add_special_tokens
+            self.tokenizer.encode, text, add_special_tokens=add_special_tokens, enough=enough
         )
 
 

@@ -17,6 +17,7 @@ import msgspec
 from octavo.errors import InvalidRequestError
 from octavo.text.library import Library
 from octavo.text.spelling import SPELLED, Spelling, spelling_of_decoder
+from octavo.text.stretches import STRETCH, stretches
 from octavo.text.vocabulary import Vocabulary
 
 # Characters from which on a text takes longer than handing it to the library as a batch of one.
@@ -63,19 +64,78 @@ class Tokenizer:
         return self.vocabulary.special_ids
 
     def encode(
-        self, text: str, *, add_special_tokens: bool = True, param: str = "prompt"
+        self,
+        text: str,
+        *,
+        add_special_tokens: bool = True,
+        param: str = "prompt",
+        enough: int | None = None,
     ) -> list[int]:
         """Token ids of a text; BOS and EOS are added where the model's own rules say so.
 
         Other threads run while a long text is encoded: the library lets go of the GIL for batches
-        only. Raises InvalidRequestError, naming `param`, for text that no UTF-8 can carry.
+        only. A text of more than `STRETCH` characters is left off once there are more than `enough`
+        ids. Raises InvalidRequestError, naming `param`, for text that no UTF-8 can carry.
         """
         frame = self._frame if add_special_tokens else Frame()
-        ids: list[int] = self._encoding(text, frame is None, param).ids
+        if len(text) > STRETCH:
+            ids: list[int] = []
+            for some in self.encode_by_stretch(text, add_special_tokens, param=param):
+                ids += some
+                if enough is not None and len(ids) > enough:
+                    break
+            return ids
+        ids = self._encoding(text, frame is None, param).ids
         return ids if frame is None else [*frame.begin, *ids, *frame.end]
+
+    def encode_by_stretch(
+        self, text: str, add_special_tokens: bool = True, *, param: str = "prompt"
+    ) -> Iterator[list[int]]:
+        """The same ids, a bounded number at a time, so that none are kept that nobody wants."""
+        frame = self._whole_frame() if add_special_tokens else Frame()
+        yield [*frame.begin]
+        for ids, _ in self._stretches(text, param):
+            yield ids
+        yield [*frame.end]
+
+    def encode_last(
+        self, text: str, num_tokens: int, *, add_special_tokens: bool = True, param: str = "prompt"
+    ) -> list[int]:
+        """The last ids of a text, special tokens among them."""
+        last: list[int] = []
+        for some in self.encode_by_stretch(text, add_special_tokens, param=param):
+            last = [*last, *some][-num_tokens:]
+        return last
+
+    def _stretches(self, text: str, param: str) -> Iterator[tuple[list[int], int]]:
+        return stretches(text, lambda part: self._encoding(part, False, param).ids)
+
+    def _whole_frame(self) -> Frame:
+        """What is put around a text, whoever does it."""
+        if self._frame is not None:
+            return self._frame
+        bare, framed = (self._encoding("a", adds, "prompt").ids for adds in (False, True))
+        begin = next(
+            place
+            for place in range(len(framed) - len(bare) + 1)
+            if framed[place : place + len(bare)] == bare
+        )
+        return Frame(tuple(framed[:begin]), tuple(framed[begin + len(bare) :]))
+
+    def _beginning(self, text: str, num_tokens: int, param: str) -> str:
+        """As much of a text as has the first `num_tokens` tokens of it, and not much more."""
+        if len(text) <= STRETCH:
+            return text
+        num_found = 0
+        for ids, place in self._stretches(text, param):
+            num_found += len(ids)
+            if num_found >= num_tokens:
+                return text[:place]
+        return text
 
     def encode_cut(self, text: str, max_tokens: int, *, param: str = "prompt") -> list[int]:
         """The same for the beginning of a text that fits, with its special tokens, `max_tokens`."""
+        text = self._beginning(text, max_tokens, param)
         encoding, frame = self._encoding(text, False, param), self._frame
         if frame is None:
             library: Any = self.library
@@ -98,6 +158,8 @@ class Tokenizer:
         That place is by the segments of the tokenizer's rules, -1 where they have none. Of a pair
         that is too long the second text is cut first.
         """
+        if max_tokens is not None:
+            first, second = (self._beginning(one, max_tokens, param) for one in (first, second))
         head, tail = self._encoding(first, False, param), self._encoding(second, False, param)
         frame, library = self._frame, cast(Any, self.library)
         num_special = (
@@ -118,6 +180,7 @@ class Tokenizer:
 
     def beginning(self, text: str, max_tokens: int) -> str:
         """The beginning of a text that `max_tokens` tokens stand for, special ones aside."""
+        text = self._beginning(text, max_tokens + 1, "prompt")
         ids = self.encode(text, add_special_tokens=False)
         if len(ids) <= max_tokens:
             return text

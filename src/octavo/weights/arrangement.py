@@ -44,7 +44,7 @@ def arranged(
     """All tensors, those that are fused as their parts, without those of draft layers.
 
     Raises CorruptFileError for a fused tensor of the wrong size, UnsupportedModelError for a
-    quantised one that would have to be transposed, or an expert with its columns out of order.
+    an expert with its columns out of order.
     """
     result: dict[str, TensorView] = {}
     drafts = tuple(f"model.layers.{facts.num_layers + i}." for i in range(facts.num_draft_layers))
@@ -62,7 +62,8 @@ def _parts(
     name: str, view: TensorView, facts: ModelFacts, arrangement: Arrangement
 ) -> Iterator[TensorView]:
     stem, _, ending = name.rpartition(".")
-    if ending == "weight" and stem.endswith(arrangement.transposed):
+    is_float = view.type.block_elements == 1  # tools that quantise turn such a matrix
+    if ending == "weight" and is_float and stem.endswith(arrangement.transposed):
         view = transposed(view)
     if facts.latent is not None and is_latent(name):
         yield from latent_parts(name, view, facts, facts.latent)

@@ -22,7 +22,12 @@ from octavo.server.logprobs import chat_logprobs
 from octavo.server.sse import named_event
 
 Keep = Callable[[dict[str, Any]], Awaitable[None]]
-_ERROR_CODES = {429: "rate_limit_exceeded", 500: "server_error", 503: "server_error"}
+_ERROR_CODES = {
+    408: "server_error",
+    429: "rate_limit_exceeded",
+    500: "server_error",
+    503: "server_error",
+}
 
 
 class ResponseAnswer:
@@ -110,6 +115,7 @@ class ResponseAnswer:
 
     def cancel(self) -> list[bytes]:
         """End as cancelled; the last events. OpenAI's API has no type of its own for that end."""
+        self.generation.close()  # it may be cancelled before anybody reads its outputs
         return self._cut_off("cancelled")
 
     def _cut_off(self, status: str) -> list[bytes]:
@@ -162,12 +168,14 @@ class ResponseAnswer:
 
     def _finish(self, choice: CompletionOutput) -> list[Event]:
         """The end of the last item. Raises NotReadyError for an answer that the server cut off."""
+        reason = "max_output_tokens" if choice.finish_reason == "length" else None
         if choice.finish_reason == "abort":
-            raise shutting_down()
-        is_cut = choice.finish_reason == "length"
-        if is_cut:
-            self._head["incomplete_details"] = {"reason": "max_output_tokens"}
-        status = "incomplete" if is_cut else "completed"
+            if choice.stop_reason != "timeout":
+                raise shutting_down()
+            reason = "timeout"
+        if reason is not None:
+            self._head["incomplete_details"] = {"reason": reason}
+        status = "completed" if reason is None else "incomplete"
         events = [*self._output.finish(status)]
         self._end(status)
         return events

@@ -13,6 +13,7 @@ from octavo.server.described import READY_ERRORS, Query, described
 from octavo.server.errors import error_body
 from octavo.server.routes.health import state_of
 
+_RESET_FLAGS = ("reset_external", "reset_running_requests")
 _ON, _OFF = ("1", "true", "on", "yes"), ("0", "false", "off", "no")
 
 
@@ -38,6 +39,12 @@ async def reset_prefix_cache(request: Request) -> Response:
     """
     state = state_of(request)
     state.require_ready()
+    for name in request.query_params:
+        if name not in _RESET_FLAGS:
+            message = (
+                f"{name[:40]!r} is no parameter of this path; it has {', '.join(_RESET_FLAGS)}"
+            )
+            raise InvalidRequestError(message, param=name[:40])
     if _flag(request, "reset_running_requests"):
         raise InvalidRequestError(
             "reset_running_requests is not supported; wait until no request runs",

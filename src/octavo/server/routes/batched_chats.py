@@ -19,7 +19,7 @@ from octavo.errors import InvalidRequestError
 from octavo.server.bodies import read_json
 from octavo.server.chat_run import prepare_chat
 from octavo.server.described import BODY_ERRORS, ENGINE_ERRORS, HELLO, MODEL_ERRORS, described
-from octavo.server.generation import Generation
+from octavo.server.generation import Generation, enter_together
 from octavo.server.routes.chat_completions import ChatAnswer
 from octavo.server.routes.health import state_of
 from octavo.server.schemas.chat import BatchedChatRequest, ChatCompletionRequest
@@ -92,11 +92,16 @@ class _JoinedAnswer:
 
     async def whole(self) -> dict[str, Any]:
         """All of them; one that fails ends the others."""
+        generations = [answer.generation for answer in self._answers]
+        await enter_together(generations)
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(answer.whole()) for answer in self._answers]
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
+        finally:
+            for generation in generations:
+                generation.close()
         bodies = [task.result() for task in tasks]
         choices = [_choice_of(body, index) for index, body in enumerate(bodies)]
         usage: dict[str, Any] = {}

@@ -16,6 +16,7 @@ import msgspec
 
 from octavo.errors import InvalidRequestError
 from octavo.server.dialects.places import wrong
+from octavo.server.schemas.switches import switch_at
 
 INCLUDED_LOGPROBS = "message.output_text.logprobs"
 INCLUDED_THOUGHTS = "reasoning.encrypted_content"
@@ -26,7 +27,7 @@ MAX_PAIRS, LONGEST_KEY, LONGEST_VALUE = 16, 64, 512  # of metadata
 SHARED = (
     *("temperature", "top_p", "top_k", "min_p", "seed", "stop", "logit_bias", "ignore_eos"),
     *("presence_penalty", "frequency_penalty", "repetition_penalty", "skip_special_tokens"),
-    *("include_stop_str_in_output", "priority", "cache_salt", "structured_outputs"),
+    *("include_stop_str_in_output", "priority", "timeout", "cache_salt", "structured_outputs"),
     *("chat_template_kwargs", "thinking_token_budget", "parallel_tool_calls", "vllm_xargs"),
 )
 # Known, and refused: field -> what to do instead.
@@ -96,6 +97,7 @@ class ResponseRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     skip_special_tokens: bool | None = None
     include_stop_str_in_output: bool | None = None
     priority: int | None = None
+    timeout: float | None = None  # seconds that the answer may take
     cache_salt: str | None = None
     structured_outputs: Any = None
     chat_template_kwargs: dict[str, Any] | None = None
@@ -128,7 +130,7 @@ def check_response(body: ResponseRequest) -> None:
     """Refuse what no response can have here. Raises InvalidRequestError that names the field."""
     for name, instead in REFUSED.items():
         value = getattr(body, name)
-        if value is not None and not (value is False and name in SWITCHES):
+        if value is not None and not (name in SWITCHES and switch_at(value, name) is False):
             raise wrong(name, f"is not supported by this server: {instead}")
     for name, options in NEUTRAL.items():
         _check_neutral(name, getattr(body, name) or {}, options)
@@ -155,9 +157,11 @@ def _check_neutral(
     name: str, given: Mapping[str, Any], options: Mapping[str, tuple[Any, ...]]
 ) -> None:
     for option, value in given.items():
-        if value is None or (option in options and value in options[option]):
+        where, neutral = f"{name}.{option[:100]}", options.get(option, ())
+        is_switch = False in neutral
+        if value is None or (switch_at(value, where) if is_switch else value) in neutral:
             continue
-        raise wrong(f"{name}.{option[:100]}", "is not supported by this server")
+        raise wrong(where, "is not supported by this server")
 
 
 def _check_logprobs(body: ResponseRequest) -> None:
