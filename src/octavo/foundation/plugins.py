@@ -1,6 +1,6 @@
 """Entry points of installed packages, without a look into each package where there are none.
 
-The standard library's reader of metadata takes a twentieth of a second to import and to walk over a
+The standard library's reader of metadata takes tens of milliseconds to import and to walk over a
 usual environment. Few machines have a plugin, so whether one is there is found out first, from the
 names of files alone.
 """
