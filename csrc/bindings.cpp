@@ -13,10 +13,12 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -42,6 +44,8 @@ namespace octavo {
 namespace {
 
 using Ints = std::vector<int32_t>;
+// Matrix, source, type, data, interleaved heads, first row.
+using PythonPiece = std::tuple<int32_t, int32_t, int32_t, nb::object, int32_t, int64_t>;
 
 std::vector<float> copy_floats(const nb::object& buffer) {
   const Bytes bytes(buffer);
@@ -173,11 +177,31 @@ void bind_weights(nb::module_& module) {
              const nb::object& data, int32_t interleaved_heads, int64_t first_row) {
             const Bytes bytes(data);
             const nb::gil_scoped_release release;
-            weights.fill(threads, matrix, source, weight_type(type), bytes.data(), bytes.size(),
-                         interleaved_heads, first_row);
+            const Packed packed = weights.fill(
+                threads, {{matrix, source, weight_type(type), bytes.data(), bytes.size(),
+                           interleaved_heads, first_row}});
+            if (packed.count == 0) throw std::invalid_argument(packed.why);
           },
           "threads"_a, "matrix"_a, "source"_a, "type"_a, "data"_a, "interleaved_heads"_a = 0,
           "first_row"_a = 0)
+      .def(
+          "fill_all",
+          [](Weights& weights, ThreadPool& threads, const std::vector<PythonPiece>& from) {
+            std::deque<Bytes> held;
+            std::vector<Piece> pieces;
+            for (const auto& [matrix, source, type, data, interleaved_heads, first_row] : from) {
+              const Bytes& bytes = held.emplace_back(data);
+              pieces.push_back({matrix, source, weight_type(type), bytes.data(), bytes.size(),
+                                interleaved_heads, first_row});
+            }
+            Packed packed;
+            {
+              const nb::gil_scoped_release release;
+              packed = weights.fill(threads, pieces);
+            }
+            return std::make_pair(packed.count, packed.why);
+          },
+          "threads"_a, "pieces"_a)
       .def(
           "set_bias",
           [](Weights& weights, int32_t matrix, const nb::object& values) {

@@ -151,6 +151,7 @@ def test_a_load_is_measured_from_the_start_of_a_process(tmp_path: Path) -> None:
         median = {name: entry["median"] for name, entry in found[kind].items()}
         assert median["first_token_ms"] > median["load_ms"] > median["pack_ms"] > 0
         assert 1 <= median["peak_by_resident"] < load_time.MOST
+    assert found["serve"]["answer_ms"]["median"] > found["warm"]["load_ms"]["median"]
 
 
 def test_what_is_resident_is_weights_keys_and_values_and_a_rest(tmp_path: Path) -> None:
