@@ -1,4 +1,5 @@
-"""How long `/health` takes while a server has hard work: large bodies, deep grammars, many streams.
+"""How long `/health` takes while a server has hard work: large bodies, deep grammars, many streams,
+many vectors.
 
     python -m benchmarks.health_under_load --out benchmarks/results/FILE
 
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import quantile, write_results
-from benchmarks.stress.hostile import MEGABYTES, hostile_bodies
+from benchmarks.stress.hostile import MEGABYTES, hostile_bodies, vector_bodies
 from benchmarks.stress.served import Served, end_servers_on_term
 
 LIMIT_S = 0.1
@@ -107,24 +108,33 @@ def _sending(path: str, body: bytes) -> Work:
     return lambda served, end_s: repeat(path, body, served, end_s)
 
 
-def cases(only: str) -> dict[str, Work]:
-    """What is measured, by name."""
-    found: dict[str, Work] = {"idle": _nothing, f"{NUM_STREAMS} streams": streams}
-    found |= {name: _sending(*request) for name, request in hostile_bodies().items()}
-    return {name: work for name, work in found.items() if only in name}
+def cases(only: str) -> list[tuple[list[str], dict[str, Work]]]:
+    """What is measured, by name, and the flags of the server that it is measured on."""
+    of_texts: dict[str, Work] = {"idle": _nothing, f"{NUM_STREAMS} streams": streams}
+    of_texts |= {name: _sending(*request) for name, request in hostile_bodies().items()}
+    of_vectors = {name: _sending(*request) for name, request in vector_bodies().items()}
+    servers = [([], of_texts), (["--runner", "pooling", "--convert", "embed"], of_vectors)]
+    return [
+        (flags, chosen)
+        for flags, works in servers
+        if (chosen := {name: work for name, work in works.items() if only in name})
+    ]
 
 
 async def _main(options: argparse.Namespace) -> int:
     flags = ["--max-model-len", "2048", "--max-body-bytes", str(2 * MEGABYTES * 2**20)]
-    served = Served(options.model, [*flags, *options.flags.split()])
-    found = {}
-    try:
-        for name, work in cases(options.only).items():
-            found[name] = await measure(served, work, options.seconds)
-            print(f"{name}: {found[name]}", flush=True)
-        complaints = served.complaints
-    finally:
-        served.stop()
+    flags += options.flags.split()
+    found: dict[str, Any] = {}
+    complaints: list[str] = []
+    for more, works in cases(options.only):
+        served = Served(options.model, [*flags, *more])
+        try:
+            for name, work in works.items():
+                found[name] = await measure(served, work, options.seconds)
+                print(f"{name}: {found[name]}", flush=True)
+            complaints += served.complaints
+        finally:
+            served.stop()
     slow = [name for name, one in found.items() if one["max_ms"] > 1e3 * LIMIT_S]
     print(f"slower than {1e3 * LIMIT_S:.0f} ms: {slow or 'none'}; {complaints or 'no complaints'}")
     if options.out:

@@ -62,6 +62,12 @@ inline float maximum(const float* logits, int64_t size) {
   return has_nan ? std::numeric_limits<float>::quiet_NaN() : best;
 }
 
+[[noreturn]] inline void throw_nothing_left() {
+  throw std::runtime_error(
+      "no token is left to sample: constraints on the answer (its form, allowed_token_ids, bad_words, "
+      "logit_bias, logits processors) exclude all tokens together");
+}
+
 // The best token, ties to the lowest id. Throws when there is none or the row is not a row of logits.
 inline Peak find_peak(const float* logits, int64_t size) {
   float best = -kInfinity;
@@ -74,14 +80,29 @@ inline Peak find_peak(const float* logits, int64_t size) {
       best_begin = begin;
     }
   }
-  if (best == -kInfinity) {
-    throw std::runtime_error(
-        "no token is left to sample: constraints on the answer (its form, allowed_token_ids, bad_words, "
-        "logit_bias, logits processors) exclude all tokens together");
-  }
+  if (best == -kInfinity) throw_nothing_left();
   if (std::isinf(best)) throw std::runtime_error("the model computed a logit that is +infinity");
   const float* found = std::find(logits + best_begin, logits + size, best);
   return {best, static_cast<int32_t>(found - logits)};
+}
+
+// Masks the tokens whose bit is not set: token i is bit i % 8 of byte i / 8. Most words of a mask are all ones
+// or all zeros.
+inline void keep_marked(float* logits, int64_t size, const uint8_t* mask) {
+  constexpr int64_t kWord = 64;
+  for (int64_t begin = 0; begin < size; begin += kWord) {
+    const int64_t count = std::min(kWord, size - begin);
+    uint64_t bits = 0;
+    std::memcpy(&bits, mask + begin / 8, static_cast<size_t>((count + 7) / 8));
+    if (bits == ~uint64_t{0}) continue;
+    if (bits == 0) {
+      std::fill_n(logits + begin, count, -kInfinity);
+      continue;
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      if ((bits >> i & 1) == 0) logits[begin + i] = -kInfinity;
+    }
+  }
 }
 
 // Calls visit(token_id) for each logit >= threshold, in order of ids. visit may raise the threshold.

@@ -135,12 +135,56 @@ nb::bytes float_rows(int32_t type, const nb::object& rows, int64_t cols) {
   return nb::bytes(values.data(), values.size() * sizeof(float));
 }
 
-nb::tuple tables_of(int32_t type, const nb::object& rows, int64_t cols) {
-  const Bytes bytes(rows);
-  const int64_t row_bytes = file_row_bytes(type_of(type), cols);
-  if (row_bytes < 1 || bytes.size() % row_bytes != 0) throw std::invalid_argument("the data are no whole rows");
-  const IntTables tables = int_tables(type_of(type), bytes.data(), bytes.size() / row_bytes, cols);
+// Rows to be rounded, with the bytes that they point into.
+struct OwnedRounding {
+  OwnedRounding(int32_t type, const nb::object& data, int64_t cols, int bits, int64_t group,
+                const nb::object& rows, const nb::object& columns)
+      : bytes(data), args{type_of(type), bytes.data(), 0, cols, bits, group, nullptr, nullptr} {
+    if (cols < 1 || is_quantised(args.from)) throw std::invalid_argument("only float rows are quantised");
+    const int64_t row_bytes = file_row_bytes(args.from, cols);
+    if (bytes.size() % row_bytes != 0) throw std::invalid_argument("the data are no whole rows");
+    args.rows = bytes.size() / row_bytes;
+    args.row_factors = factors(rows, args.rows, row_values);
+    args.column_factors = factors(columns, cols, column_values);
+  }
+  static const float* factors(const nb::object& given, int64_t count, std::vector<float>& values) {
+    const Bytes owned(given);
+    if (owned.size() == 0) return nullptr;
+    values = owned.copied_floats(count);
+    return values.data();
+  }
+  Bytes bytes;
+  std::vector<float> row_values, column_values;
+  RowRounding args;
+};
+
+nb::tuple tables_of(int32_t type, const nb::object& data, int64_t cols, int bits, int64_t group,
+                    const nb::object& rows, const nb::object& columns) {
+  const OwnedRounding owned(type, data, cols, bits, group, rows, columns);
+  IntTables tables;
+  {
+    const nb::gil_scoped_release release;
+    tables = rounded_tables(owned.args);
+  }
   return nb::make_tuple(to_bytes(tables.words), to_bytes(tables.scales), to_bytes(tables.zeros));
+}
+
+double error_of(int32_t type, const nb::object& data, int64_t cols, int bits, int64_t group,
+                const nb::object& columns, const nb::object& weights, int64_t step) {
+  const OwnedRounding owned(type, data, cols, bits, group, nb::bytes("", 0), columns);
+  const std::vector<float> values = Bytes(weights).copied_floats(cols);
+  const nb::gil_scoped_release release;
+  return rounding_error(owned.args, values.data(), step);
+}
+
+nb::tuple column_sums(const nb::object& data, int64_t cols) {
+  const Bytes bytes(data);
+  const int64_t row_bytes = cols * static_cast<int64_t>(sizeof(float));
+  if (cols < 1 || bytes.size() % row_bytes != 0) throw std::invalid_argument("the data are no whole rows");
+  const int64_t rows = bytes.size() / row_bytes;
+  std::vector<double> magnitudes(static_cast<size_t>(cols)), squares(static_cast<size_t>(cols));
+  add_columns(bytes.floats(rows * cols), rows, cols, magnitudes.data(), squares.data());
+  return nb::make_tuple(magnitudes, squares);
 }
 
 nb::bytes nested(const nb::object& codes, const nb::object& map, const nb::object& scales, int64_t block,
@@ -171,7 +215,11 @@ void bind_conversions(nb::module_& module) {
   module.def("convert_rows", &convert, "to"_a, "codes"_a, "scales"_a, "zeros"_a.none(), "zero_point"_a,
              "columns"_a, "groups"_a, "rows"_a);
   module.def("quantise_rows", &quantise, "type"_a, "data"_a, "cols"_a, "to"_a);
-  module.def("int_tables", &tables_of, "type"_a, "rows"_a, "cols"_a);
+  module.def("int_tables", &tables_of, "type"_a, "data"_a, "cols"_a, "bits"_a, "group"_a,
+             "row_factors"_a = nb::bytes("", 0), "column_factors"_a = nb::bytes("", 0));
+  module.def("rounding_error", &error_of, "type"_a, "data"_a, "cols"_a, "bits"_a, "group"_a, "column_factors"_a,
+             "weights"_a, "step"_a = 1);
+  module.def("column_sums", &column_sums, "data"_a, "cols"_a);
   module.def(
       "repack_blocks",
       [](int32_t type, const nb::object& data, float factor) {

@@ -1,5 +1,6 @@
 #include "mask_filler.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -19,14 +20,15 @@ MaskFiller::~MaskFiller() {
   worker_->thread.join();
 }
 
-void MaskFiller::start(const std::vector<MaskSource>& sources) {
+void MaskFiller::start(const std::vector<MaskSource*>& sources) {
   {
     const std::lock_guard<std::mutex> lock(making_);
     while (masks_.size() < sources.size()) masks_.push_back(std::make_unique<Mask>());
     for (size_t i = 0; i < sources.size(); ++i) {
       Mask& mask = *masks_[i];
       mask.source = sources[i];
-      mask.bits.resize((sources[i].num_bytes + 3) / 4);
+      mask.only = sources[i]->only;
+      mask.bits.resize((sources[i]->num_bytes + 3) / 4);
       mask.state.store(kFree, std::memory_order_relaxed);
     }
     num_masks_ = sources.size();
@@ -55,16 +57,44 @@ const uint8_t* MaskFiller::get(size_t index) {
   return reinterpret_cast<const uint8_t*>(mask.bits.data());
 }
 
+bool MaskFiller::has(size_t index, int32_t token) {
+  const Mask& mask = *masks_[index];
+  const MaskSource& source = *mask.source;
+  const bool is_begun = has_idle_core_ || mask.state.load(std::memory_order_acquire) != kFree;
+  if (is_begun || source.count_fitting == nullptr) return is_marked(get(index), token);
+  const uint32_t tokens[] = {static_cast<uint32_t>(token)};
+  return source.count_fitting(source.state, tokens, 1) == 1;
+}
+
+void MaskFiller::tell(size_t index, int32_t token) {
+  MaskSource& source = *masks_[index]->source;
+  if (source.consume == nullptr) return;
+  source.told = token;
+  source.status = source.consume(source.state, static_cast<uint32_t>(token));
+  source.has_ended = source.is_over(source.state);
+  source.only = -1;
+  if (source.has_ended != 0) return;
+  uint32_t next[1];
+  if (source.find_only(source.state, next, 1) > 0) source.only = static_cast<int32_t>(next[0]);
+}
+
 void MaskFiller::finish() {
   is_over_.store(true);
   const std::lock_guard<std::mutex> lock(making_);
 }
 
+bool MaskFiller::write(Mask& mask) {
+  const MaskSource& source = *mask.source;
+  if (mask.only < 0) return source.fill(source.state, mask.bits.data(), source.num_bytes) == 0;
+  std::fill(mask.bits.begin(), mask.bits.end(), 0);
+  mask.bits[static_cast<size_t>(mask.only) / 32] = uint32_t{1} << (mask.only % 32);
+  return true;
+}
+
 bool MaskFiller::make(Mask& mask) {
   int free = kFree;
   if (!mask.state.compare_exchange_strong(free, kTaken, std::memory_order_acquire)) return false;
-  const MaskSource& source = mask.source;
-  const bool is_well = source.fill(source.state, mask.bits.data(), source.num_bytes) == 0;
+  const bool is_well = write(mask);
   mask.state.store(is_well ? kMade : kFailed, std::memory_order_release);
   made_.wake();
   return true;
@@ -81,7 +111,9 @@ void MaskFiller::run(Worker& worker) {
     if (stopping_.load(std::memory_order_acquire)) return;
     seen = step_.load(std::memory_order_acquire);
     const std::lock_guard<std::mutex> lock(making_);
-    for (size_t i = 0; i < num_masks_ && !is_over_.load(); ++i) make(*masks_[i]);
+    for (size_t i = 0; i < num_masks_ && !is_over_.load(); ++i) {
+      if (masks_[i]->only < 0) make(*masks_[i]);
+    }
   }
 }
 

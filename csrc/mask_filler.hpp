@@ -1,10 +1,11 @@
-// Masks of tokens that are made while the step computes.
+// What may come next in an answer of some form: known once the token before it is, and needed only when logits
+// are there.
 //
-// What may come next in an answer of some form is known once the token before it is, and needed only when
-// logits are there. So where a core is idle a thread of our own makes the masks of a step, one after the
-// other, from its beginning; they cost nothing then. A compute thread that needs one which nobody has begun
-// makes it itself. Where no core is idle that is the only way: another thread would take the core of a
-// compute thread, and all others would wait for that one at the next barrier.
+// Where a core is idle a thread of our own makes the masks of a step, one after the other, from its beginning;
+// they cost nothing then. A compute thread that needs one which nobody has begun makes it itself. Where no
+// core is idle that would be the only way: another thread would take the core of a compute thread, and all
+// others would wait for that one at the next barrier. There a compute thread asks about single tokens, and
+// makes a mask only where that is not enough. Both know the same, so it cannot be seen in any answer.
 #pragma once
 
 #include <atomic>
@@ -15,17 +16,25 @@
 #include <thread>
 #include <vector>
 
+#include "allowed.hpp"
 #include "threads.hpp"
 
 namespace octavo {
 
-// Who knows a mask: a C function that writes exactly num_bytes of it and returns 0 if it could. Bit i of
-// the mask is bit i % 32 of word i / 32. One thread at a time calls it for one state.
+// Who knows a mask, and what it said: MaskSource in contracts/grammar.py. Bit i of the mask is bit i % 32 of
+// word i / 32. One thread at a time calls the functions for one state.
 struct MaskSource {
-  using Fill = int32_t (*)(void* state, uint32_t* bits, size_t num_bytes);
-  Fill fill = nullptr;
+  int32_t (*fill)(void* state, uint32_t* bits, size_t num_bytes) = nullptr;
+  int32_t (*count_fitting)(void* state, const uint32_t* tokens, size_t count) = nullptr;
+  int32_t (*consume)(void* state, uint32_t token) = nullptr;
+  bool (*is_over)(void* state) = nullptr;
+  int32_t (*find_only)(void* state, uint32_t* tokens, size_t capacity) = nullptr;
   void* state = nullptr;
   size_t num_bytes = 0;
+  int32_t only = -1;
+  int32_t told = -1;
+  int32_t status = 0;
+  int32_t has_ended = 0;
 };
 
 class MaskFiller {
@@ -36,11 +45,20 @@ class MaskFiller {
   MaskFiller& operator=(const MaskFiller&) = delete;
 
   // Begin with the masks of a step. The states belong to the filler until finish().
-  void start(const std::vector<MaskSource>& sources);
+  void start(const std::vector<MaskSource*>& sources);
 
   // Mask `index` of the step: made when this returns, alive until the next start(). Any thread may call.
   // Throws std::runtime_error if it could not be made.
   const uint8_t* get(size_t index);
+
+  // The only token of mask `index`, where its source says so; else -1.
+  int32_t only(size_t index) const { return masks_[index]->only; }
+
+  // Whether mask `index` has a token. Any thread may call, one at a time for a mask. Throws as get() does.
+  bool has(size_t index, int32_t token);
+
+  // The token that was drawn under mask `index`: its source goes on by it, while all of it is in the cache.
+  void tell(size_t index, int32_t token);
 
   // Nothing is being made when this returns, and nothing more will be.
   void finish();
@@ -49,7 +67,8 @@ class MaskFiller {
   enum State : int { kFree, kTaken, kMade, kFailed };
 
   struct Mask {
-    MaskSource source;
+    MaskSource* source = nullptr;
+    int32_t only = -1;  // its source's when the step began
     std::vector<uint32_t> bits;
     std::atomic<int> state{kFree};
   };
@@ -62,6 +81,7 @@ class MaskFiller {
 
   static constexpr int64_t kOneMaskNs = 100'000;
 
+  static bool write(Mask& mask);  // whether it could
   bool make(Mask& mask);  // unless somebody else has begun
   void run(Worker& worker);
 
@@ -75,6 +95,19 @@ class MaskFiller {
   bool has_idle_core_;
   int64_t process_id_;
   std::unique_ptr<Worker> worker_;
+};
+
+// One mask of the step in progress.
+class PendingMask final : public Allowed {
+ public:
+  PendingMask(MaskFiller& filler, size_t index) : filler_(filler), index_(index) {}
+  int32_t only() const override { return filler_.only(index_); }
+  bool has(int32_t token) override { return filler_.has(index_, token); }
+  const uint8_t* bits() override { return filler_.get(index_); }
+
+ private:
+  MaskFiller& filler_;
+  size_t index_;
 };
 
 }  // namespace octavo

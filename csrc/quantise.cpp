@@ -157,26 +157,45 @@ void quantise_q4_k(const float* x, uint8_t* out) {
 
 // ---- our own types ----
 
-void quantise_int4(const float* x, int64_t count, uint8_t* out) {
+// Numbers of a group as codes: number = scale * (code - zero).
+struct IntGroup {
+  float scale;
+  int zero;
+};
+
+IntGroup int4_group(const float* x, int64_t count) {
   const float least = std::min(*std::min_element(x, x + count), 0.0f);
   const float most = std::max(*std::max_element(x, x + count), 0.0f);
-  const float d = half_value((most - least) / 15.0f), inverse = d > 0.0f ? 1.0f / d : 0.0f;
-  const int zero = clamped(std::nearbyint(-least * inverse), 0, 15);
-  int q[128];
+  const float d = half_value((most - least) / 15.0f);
+  return {d, d > 0.0f ? clamped(std::nearbyint(-least * (1.0f / d)), 0, 15) : 0};
+}
+
+IntGroup int8_group(const float* x, int64_t count) {
+  return {half_value(largest_magnitude(x, count) / 127.0f), 0};
+}
+
+void int_codes(const float* x, int64_t count, const IntGroup& group, int least, int most, int* q) {
+  const float inverse = group.scale > 0.0f ? 1.0f / group.scale : 0.0f;
   for (int64_t i = 0; i < count; ++i) {
-    q[i] = clamped(std::nearbyint(x[i] * inverse) + static_cast<float>(zero), 0, 15);
+    q[i] = clamped(std::nearbyint(x[i] * inverse) + static_cast<float>(group.zero), least, most);
   }
-  put_float(out, d);
-  out[4] = static_cast<uint8_t>(zero);
+}
+
+void quantise_int4(const float* x, int64_t count, uint8_t* out) {
+  int q[128];
+  const IntGroup group = int4_group(x, count);
+  int_codes(x, count, group, 0, 15, q);
+  put_float(out, group.scale);
+  out[4] = static_cast<uint8_t>(group.zero);
   put_nibbles(q, count, out + 8);
 }
 
 void quantise_int8(const float* x, int64_t count, uint8_t* out) {
-  const float d = half_value(largest_magnitude(x, count) / 127.0f), inverse = d > 0.0f ? 1.0f / d : 0.0f;
-  put_float(out, d);
-  for (int64_t i = 0; i < count; ++i) {
-    out[8 + i] = static_cast<uint8_t>(clamped(std::nearbyint(x[i] * inverse), -127, 127));
-  }
+  int q[128];
+  const IntGroup group = int8_group(x, count);
+  int_codes(x, count, group, -127, 127, q);
+  put_float(out, group.scale);
+  for (int64_t i = 0; i < count; ++i) out[8 + i] = static_cast<uint8_t>(q[i]);
 }
 
 // The nearest E4M3, to even on a tie. Only for magnitudes up to 448.
@@ -264,42 +283,92 @@ std::vector<uint8_t> quantise_rows(WeightType from, const uint8_t* data, int64_t
   return result;
 }
 
-IntTables int_tables(WeightType type, const uint8_t* rows, int64_t num_rows, int64_t cols) {
-  const bool is_int4 = type == WeightType::INT4_32 || type == WeightType::INT4_128;
-  const bool is_int8 = type == WeightType::INT8_32 || type == WeightType::INT8_128;
-  const PanelLayout layout = panel_layout(type);
-  if ((!is_int4 && !is_int8) || cols % layout.block != 0) throw std::invalid_argument("no rows of INT4 or INT8");
+namespace {
+
+void check_rounding(const RowRounding& args) {
+  if (is_quantised(args.from)) throw std::invalid_argument("only float rows are quantised");
+  if (args.bits != 4 && args.bits != 8) throw std::invalid_argument("integers have 4 or 8 bits");
+  if (args.group < 8 || args.group % 8 != 0 || args.cols % args.group != 0) {
+    throw std::invalid_argument("the columns are no whole groups");
+  }
+}
+
+// One row, times its factors. Throws std::domain_error for numbers that are not finite.
+void read_row(const RowRounding& args, int64_t row, float* x) {
+  const float factor = args.row_factors == nullptr ? 1.0f : args.row_factors[row];
+  for (int64_t col = 0; col < args.cols; ++col) {
+    x[col] = float_at(args.from, args.data, row * args.cols + col) * factor;
+    if (args.column_factors != nullptr) x[col] *= args.column_factors[col];
+    if (!std::isfinite(x[col])) throw std::domain_error("it holds a number that is not finite");
+  }
+}
+
+IntGroup rounded_group(const RowRounding& args, const float* x, int* q) {
+  const bool is_int4 = args.bits == 4;
+  const IntGroup group = is_int4 ? int4_group(x, args.group) : int8_group(x, args.group);
+  int_codes(x, args.group, group, is_int4 ? 0 : -127, is_int4 ? 15 : 127, q);
+  return group;
+}
+
+}  // namespace
+
+IntTables rounded_tables(const RowRounding& args) {
+  check_rounding(args);
+  const int64_t num_groups = args.cols / args.group;
   IntTables tables;
-  const int64_t num_groups = cols / layout.block;
-  if (is_int4) tables.zeros.resize(static_cast<size_t>((num_rows + 7) / 8 * num_groups * 4));
-  const auto append = [](std::vector<uint8_t>& to, const void* from, size_t count) {
-    const uint8_t* bytes = static_cast<const uint8_t*>(from);
-    to.insert(to.end(), bytes, bytes + count);
-  };
-  for (int64_t block = 0; block < num_rows * num_groups; ++block, rows += layout.file_block) {
-    float d;
-    std::memcpy(&d, rows, sizeof d);
-    const uint16_t half = float_to_f16(d);
-    append(tables.scales, &half, sizeof half);
-    if (is_int8) {
-      for (int64_t i = 0; i < layout.block; ++i) tables.words.push_back(rows[8 + i] ^ 0x80);
-      continue;
-    }
-    const int64_t row = block / num_groups, nibble = row % 8;
-    const int64_t word = row / 8 * num_groups + block % num_groups;
-    tables.zeros[static_cast<size_t>(4 * word + nibble / 2)] |= static_cast<uint8_t>(rows[4] << (4 * (nibble % 2)));
-    for (int64_t group = 0; group < layout.block / kGroup; ++group) {
-      const uint8_t* nibbles = rows + 8 + 16 * group;
-      for (int high = 0; high < 2; ++high) {
-        for (int i = 0; i < 16; i += 2) {
-          const int shift = 4 * high;
-          const int first = (nibbles[i] >> shift) & 15, second = (nibbles[i + 1] >> shift) & 15;
-          tables.words.push_back(static_cast<uint8_t>(first | (second << 4)));
-        }
+  if (args.bits == 4) tables.zeros.resize(static_cast<size_t>((args.rows + 7) / 8 * num_groups * 4));
+  std::vector<float> x(static_cast<size_t>(args.cols));
+  std::vector<int> q(static_cast<size_t>(args.group));
+  for (int64_t row = 0; row < args.rows; ++row) {
+    read_row(args, row, x.data());
+    for (int64_t number = 0; number < num_groups; ++number) {
+      const IntGroup group = rounded_group(args, x.data() + number * args.group, q.data());
+      uint8_t half[2];
+      put_half(half, group.scale);
+      tables.scales.insert(tables.scales.end(), half, half + 2);
+      if (args.bits == 8) {
+        for (const int code : q) tables.words.push_back(static_cast<uint8_t>(code + 128));
+        continue;
+      }
+      const int64_t word = row / 8 * num_groups + number, nibble = row % 8;
+      tables.zeros[static_cast<size_t>(4 * word + nibble / 2)] |=
+          static_cast<uint8_t>(group.zero << (4 * (nibble % 2)));
+      for (size_t i = 0; i < q.size(); i += 2) {
+        tables.words.push_back(static_cast<uint8_t>(q[i] | (q[i + 1] << 4)));
       }
     }
   }
   return tables;
+}
+
+double rounding_error(const RowRounding& args, const float* weights, int64_t step) {
+  check_rounding(args);
+  if (step < 1) throw std::invalid_argument("the step is at least one row");
+  std::vector<float> x(static_cast<size_t>(args.cols));
+  std::vector<int> q(static_cast<size_t>(args.group));
+  double sum = 0.0;
+  for (int64_t row = 0; row < args.rows; row += step) {
+    read_row(args, row, x.data());
+    for (int64_t first = 0; first < args.cols; first += args.group) {
+      const IntGroup group = rounded_group(args, x.data() + first, q.data());
+      for (int64_t i = 0; i < args.group; ++i) {
+        const float error = group.scale * static_cast<float>(q[static_cast<size_t>(i)] - group.zero) - x[first + i];
+        const float factor = args.column_factors == nullptr ? 1.0f : args.column_factors[first + i];
+        sum += static_cast<double>(weights[first + i]) * (error / factor) * (error / factor);
+      }
+    }
+  }
+  return sum;
+}
+
+void add_columns(const float* x, int64_t rows, int64_t cols, double* magnitudes, double* squares) {
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t col = 0; col < cols; ++col) {
+      const double value = x[row * cols + col];
+      magnitudes[col] += std::fabs(value);
+      squares[col] += value * value;
+    }
+  }
 }
 
 }  // namespace octavo

@@ -1,4 +1,4 @@
-// From float rows to rows of quantised types, as a file stores them; and integers back to separate tables.
+// From float rows to rows of quantised types, as a file stores them, or to separate tables of integers.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,31 @@ bool is_quantisable(WeightType to);
 std::vector<uint8_t> quantise_rows(WeightType from, const uint8_t* data, int64_t rows, int64_t cols,
                                    WeightType to);
 
-// Rows of INT4 or INT8 as the tables of a checkpoint: codes in 32-bit words along the row, lowest bits first;
-// a float16 scale for each block; for INT4 zero points in words down the rows as well (no others have any).
+// Float rows to be rounded to integers of 4 or 8 bits, with a scale for each `group` columns, as INT4 and INT8 are.
+// Each number is multiplied by the factor of its row and that of its column first; null: 1.
+struct RowRounding {
+  WeightType from;
+  const uint8_t* data;
+  int64_t rows, cols;
+  int bits;
+  int64_t group;
+  const float* row_factors;
+  const float* column_factors;
+};
+
+// The tables of a checkpoint: codes in 32-bit words along the row, lowest bits first; a float16 scale for each
+// group; for 4 bits zero points in words down the rows as well (no others have any).
+// All of these throw std::invalid_argument for sizes that do not fit, std::domain_error for numbers that are not
+// finite.
 struct IntTables {
   std::vector<uint8_t> words, scales, zeros;
 };
-IntTables int_tables(WeightType type, const uint8_t* rows, int64_t num_rows, int64_t cols);
+IntTables rounded_tables(const RowRounding& args);
+
+// The squared errors of every `step`-th row, column factors taken out again, each times the weight of its column.
+double rounding_error(const RowRounding& args, const float* weights, int64_t step);
+
+// Adds up the magnitudes and squares of each column of `rows` rows.
+void add_columns(const float* x, int64_t rows, int64_t cols, double* magnitudes, double* squares);
 
 }  // namespace octavo

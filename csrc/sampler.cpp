@@ -6,177 +6,17 @@
 #include "sampler.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <stdexcept>
 #include <unordered_map>
 #include <utility>
 
+#include "allowed_draw.hpp"
 #include "candidates.hpp"
+#include "draw.hpp"
 
 namespace octavo {
 namespace {
-
-// Temperatures below this are greedy, as in vLLM.
-constexpr float kGreedyTemperature = 1e-5f;
-
-// --- The draw -------------------------------------------------------------------------------------
-
-// The index at which the running sum of weights first exceeds share * total, share in [0, 1).
-// Rounding cannot lead past the end: the last index with a positive weight is the last answer.
-template <class WeightOf>
-int64_t pick(int64_t size, double total, double share, WeightOf weight_of) {
-  const double target = share * total;
-  double sum = 0.0;
-  int64_t last = 0;
-  for (int64_t i = 0; i < size; ++i) {
-    const double weight = weight_of(i);
-    if (!(weight > 0.0)) continue;
-    sum += weight;
-    last = i;
-    if (sum > target) break;
-  }
-  return last;
-}
-
-// One draw from softmax(logits / temperature) after the filters.
-class Draw {
- public:
-  Draw(const KernelTable& kernels, const SamplingSpec& spec, const float* logits, int64_t size,
-       float best)
-      : kernels_(kernels),
-        spec_(spec),
-        logits_(logits),
-        size_(size),
-        best_(best),
-        temperature_(spec.temperature) {}
-
-  int32_t run(double share) const {
-    if (!has_filters()) return draw_from_all(share);
-    const Candidates candidates = filter();
-    const int64_t index =
-        pick(static_cast<int64_t>(candidates.size()), total_weight(candidates), share,
-             [&](int64_t i) { return candidates[static_cast<size_t>(i)].weight; });
-    return candidates[static_cast<size_t>(index)].token_id;
-  }
-
- private:
-  bool limits_count() const { return spec_.top_k > 0 && spec_.top_k < size_; }
-  bool limits_mass() const { return spec_.top_p < 1.0f; }
-  bool has_filters() const { return limits_count() || limits_mass() || spec_.min_p > 0.0f; }
-
-  double weight(float logit) const {
-    return std::exp((static_cast<double>(logit) - best_) / temperature_);
-  }
-
-  void weigh(Candidates& candidates) const {
-    for (Candidate& candidate : candidates) candidate.weight = weight(candidate.logit);
-  }
-
-  // The candidates in order of ids: min_p, then top_k, then top_p; each sees the probabilities that
-  // the one before left.
-  Candidates filter() const {
-    float floor = kLowestFinite;
-    if (spec_.min_p > 0.0f) {
-      const double min_p = std::min(static_cast<double>(spec_.min_p), 1.0);
-      floor = float_at_least(best_ + temperature_ * std::log(min_p));
-    }
-    if (!limits_count() && spec_.min_p <= 0.0f) return nucleus_of_all();
-    Candidates candidates =
-        limits_count()
-            ? best_candidates(logits_, size_, static_cast<size_t>(spec_.top_k), floor)
-            : candidates_at_least(logits_, size_, floor);
-    std::sort(candidates.begin(), candidates.end(), has_lower_id);
-    weigh(candidates);
-    if (limits_mass()) keep_nucleus(candidates, spec_.top_p * total_weight(candidates));
-    return candidates;
-  }
-
-  // top_p over the whole vocabulary: look at the tokens near the peak first, farther only if their
-  // share of the total weight is too small.
-  Candidates nucleus_of_all() const {
-    const std::vector<double> spans = span_weights();
-    double total = 0.0;
-    for (const double span : spans) total += span;
-    for (const double depth : {4.0, 8.0, 16.0}) {
-      const float floor = float_at_least(best_ - depth * temperature_);
-      Candidates candidates = candidates_at_least(logits_, size_, floor);
-      weigh(candidates);
-      if (total_weight(candidates) < spec_.top_p * total) continue;
-      keep_nucleus(candidates, spec_.top_p * total);
-      return candidates;
-    }
-    Candidates candidates = candidates_at_least(logits_, size_, kLowestFinite);
-    weigh(candidates);
-    keep_nucleus(candidates, spec_.top_p * total_weight(candidates));
-    return candidates;
-  }
-
-  // Without filters: a span of the vocabulary by its weight, then a token of the span. The result is
-  // the inverse of the same running sum, but exponentials of all tokens come from the fast kernel.
-  int32_t draw_from_all(double share) const {
-    const std::vector<double> spans = span_weights();
-    double total = 0.0;
-    for (const double span : spans) total += span;
-    const int64_t chosen = pick(static_cast<int64_t>(spans.size()), total, share,
-                                [&](int64_t i) { return spans[static_cast<size_t>(i)]; });
-    double before = 0.0;
-    for (int64_t i = 0; i < chosen; ++i) before += spans[static_cast<size_t>(i)];
-    const double span = spans[static_cast<size_t>(chosen)];
-    const double rest = std::min(std::max((share * total - before) / span, 0.0), 1.0);
-
-    const int64_t begin = chosen * kSpan;
-    const int64_t count = std::min(kSpan, size_ - begin);
-    std::array<double, kSpan> weights;
-    double sum = 0.0;
-    for (int64_t i = 0; i < count; ++i) {
-      weights[static_cast<size_t>(i)] = weight(logits_[begin + i]);
-      sum += weights[static_cast<size_t>(i)];
-    }
-    const int64_t index =
-        pick(count, sum, rest, [&](int64_t i) { return weights[static_cast<size_t>(i)]; });
-    return static_cast<int32_t>(begin + index);
-  }
-
-  // The sum of weights of every kSpan tokens.
-  std::vector<double> span_weights() const {
-    const float inverse_temperature = 1.0f / temperature_;
-    std::vector<double> spans;
-    spans.reserve(static_cast<size_t>((size_ + kSpan - 1) / kSpan));
-    std::array<float, kSpan> scaled;
-    for (int64_t begin = 0; begin < size_; begin += kSpan) {
-      const int64_t count = std::min(kSpan, size_ - begin);
-      const float* logits = logits_ + begin;
-      for (int64_t i = 0; i < count; ++i) {
-        scaled[static_cast<size_t>(i)] = (logits[i] - best_) * inverse_temperature;
-      }
-      float highest;
-      double log_sum;
-      kernels_.log_sum_exp(scaled.data(), count, &highest, &log_sum);
-      spans.push_back(std::exp(log_sum));
-    }
-    return spans;
-  }
-
-  const KernelTable& kernels_;
-  const SamplingSpec& spec_;
-  const float* logits_;
-  const int64_t size_;
-  const float best_;
-  const float temperature_;
-};
-
-// Masks the tokens whose bit is not set.
-void keep_marked(float* logits, int64_t size, const uint8_t* mask) {
-  for (int64_t begin = 0; begin < size; begin += 8) {
-    const unsigned bits = mask[begin / 8];
-    if (bits == 0xff) continue;
-    const int64_t count = std::min<int64_t>(8, size - begin);
-    for (int64_t i = 0; i < count; ++i) {
-      if (((bits >> i) & 1) == 0) logits[begin + i] = -kInfinity;
-    }
-  }
-}
 
 // A bijection of 64-bit words in which every input bit moves about half of the output bits:
 // the finaliser of SplitMix64 (Steele, Lea and Flood 2014, with Stafford's constants).
@@ -190,10 +30,12 @@ uint64_t mix(uint64_t word) {
 
 // Each seed owns a SplitMix64 sequence whose start is itself mixed, so neighbouring seeds (choice i of
 // a request has seed + i) do not share a sequence shifted by a few positions. `position` is the index
-// into the sequence; the upper 53 bits become a double.
-double uniform(uint64_t seed, int64_t position) {
+// into the sequence; the upper 53 bits become a double. Further numbers at a position come from the sequences
+// of seeds that lie far away.
+double uniform(uint64_t seed, int64_t position, int number) {
   constexpr uint64_t kGolden = 0x9e3779b97f4a7c15ULL;  // 2^64 / golden ratio, odd
-  const uint64_t start = mix(seed + kGolden);
+  constexpr uint64_t kFar = 0xd1342543de82ef95ULL;     // odd, and no small multiple of it is small
+  const uint64_t start = mix(seed + kFar * static_cast<uint64_t>(number) + kGolden);
   const uint64_t word = mix(start + kGolden * (static_cast<uint64_t>(position) + 1));
   return static_cast<double>(word >> 11) * 0x1.0p-53;
 }
@@ -405,26 +247,42 @@ int32_t RowSampler::draw(const KernelTable& kernels, float* logits, TokenSpan to
   return Draw(kernels, rest, logits, size, find_peak(logits, size).logit).run(share);
 }
 
+int32_t RowSampler::draw_allowed(const KernelTable& kernels, float* logits, TokenSpan tokens, Peak peak,
+                                 Allowed& allowed) const {
+  const int32_t only = allowed.only();
+  if (only >= 0) {
+    if (logits[only] == -kInfinity) throw_nothing_left();
+    return only;
+  }
+  return AllowedDraw(kernels, state_->spec, logits, state_->vocab_size,
+                     static_cast<int64_t>(tokens.size), allowed)
+      .run(peak);
+}
+
 int32_t RowSampler::sample(const KernelTable& kernels, float* logits, TokenSpan tokens,
-                           TokenLogprobs* logprobs, const uint8_t* mask,
-                           const Processing* processing) {
+                           TokenLogprobs* logprobs, Allowed* allowed, const Processing* processing) {
   const SamplingSpec& spec = state_->spec;
   const int64_t size = state_->vocab_size;
   const bool wants_logprobs = logprobs != nullptr && spec.num_logprobs >= 0;
+  const bool is_processed = processing != nullptr;
+  const bool edits = is_processed || state_->edits_logits(tokens);
+  // Processors see what may be drawn, so it must be known before.
+  const uint8_t* mask = allowed != nullptr && is_processed ? allowed->bits() : nullptr;
 
   Peak peak = find_peak(logits, size);  // before any mask could hide a NaN
   std::vector<float> raw;
-  const bool is_processed = processing != nullptr;
-  if (mask != nullptr || is_processed || state_->edits_logits(tokens)) {
-    if (wants_logprobs) raw.assign(logits, logits + size);
+  if (wants_logprobs && (edits || allowed != nullptr)) raw.assign(logits, logits + size);
+  if (edits) {
     if (mask != nullptr) keep_marked(logits, size, mask);
     state_->edit(logits, tokens, processing);
-    if (mask != nullptr && is_processed) keep_marked(logits, size, mask);
+    if (mask != nullptr) keep_marked(logits, size, mask);
     peak = find_peak(logits, size);
   }
 
   int32_t token_id = peak.token_id;
-  if (spec.temperature >= kGreedyTemperature) {
+  if (allowed != nullptr && !is_processed) {
+    token_id = draw_allowed(kernels, logits, tokens, peak, *allowed);
+  } else if (!is_greedy(spec)) {
     token_id = draw(kernels, logits, tokens, peak.logit, mask, processing);
   }
   if (wants_logprobs) {

@@ -7,9 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "allowed.hpp"
 #include "kernels/table.hpp"
 
 namespace octavo {
+
+struct Peak;
 
 struct SamplingSpec {
   float temperature = 0.0f;
@@ -84,11 +87,11 @@ class RowSampler {
   bool has_penalties() const;
 
   // Draw the token after `tokens`; its position is tokens.size. `logits` [vocab_size] is scratch
-  // afterwards. Fills `logprobs` when the spec asks. `mask`, unless null: the tokens that may be drawn,
-  // token i is bit i % 8 of byte i / 8; no processor brings another one back. Throws std::runtime_error when
-  // no finite logit is left or a logit is NaN, and what `processing` throws.
+  // afterwards. Fills `logprobs` when the spec asks. `allowed`, unless null: the tokens that may be drawn; no
+  // processor brings another one back. Throws std::runtime_error when no finite logit is left or a logit is
+  // NaN, and what `allowed` and `processing` throw.
   int32_t sample(const KernelTable& kernels, float* logits, TokenSpan tokens,
-                 TokenLogprobs* logprobs, const uint8_t* mask = nullptr,
+                 TokenLogprobs* logprobs, Allowed* allowed = nullptr,
                  const Processing* processing = nullptr);
 
   // Note a token that was appended to the row.
@@ -100,12 +103,14 @@ class RowSampler {
  private:
   int32_t draw(const KernelTable& kernels, float* logits, TokenSpan tokens, float best,
                const uint8_t* mask, const Processing* processing) const;
+  int32_t draw_allowed(const KernelTable& kernels, float* logits, TokenSpan tokens, Peak peak,
+                       Allowed& allowed) const;
 
   struct State;
   std::unique_ptr<State> state_;
 };
 
-// Uniform in [0, 1) from (seed, position): counter-based, no state.
-double uniform(uint64_t seed, int64_t position);
+// Uniform in [0, 1) from (seed, position) and which of the numbers at that position: counter-based, no state.
+double uniform(uint64_t seed, int64_t position, int number = 0);
 
 }  // namespace octavo

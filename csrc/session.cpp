@@ -195,6 +195,8 @@ void Session::set_masks(const StepInput& input) {
     require(input.masks[i].num_bytes * 8 >= rows_.limits().vocab_size,
             row_name(row) + "its mask is shorter than the vocabulary");
     const TokenMask& mask = input.masks[i];
+    require(mask.source == nullptr || mask.source->only < rows_.limits().vocab_size,
+            row_name(row) + "the only token of its mask is none of the vocabulary");
     wanted.mask = mask.bits;
     if (mask.bits != nullptr) continue;
     wanted.source = static_cast<int32_t>(mask_sources_.size());
@@ -379,18 +381,18 @@ void Session::judge_slice(const StepInput& input, const Share& slice, int thread
 }
 
 void Session::sample(const StepInput& input, Wanted& wanted, RowState& state, float* logits) {
-  const KernelTable& kernels = forward_->kernels();
   wanted.has_logprobs = state.sampler.spec().num_logprobs >= 0;
   const TokenSpan before(tokens_of(wanted.row).data(), static_cast<size_t>(wanted.position) + 1);
-  if (wanted.stages == 0) {
-    wanted.token_id = state.sampler.sample(kernels, logits, before, &wanted.logprobs, wanted.mask);
-    return;
-  }
+  AllowedBits known(wanted.mask);
+  PendingMask pending(filler_, static_cast<size_t>(wanted.source));
+  Allowed* allowed = nullptr;
+  if (wanted.mask != nullptr) allowed = &known;
+  if (wanted.source >= 0) allowed = &pending;
   const Processing processing{wanted.stages, [&](Stage stage, float* row_logits) {
                                 input.process(wanted.row, stage, row_logits);
                               }};
-  wanted.token_id =
-      state.sampler.sample(kernels, logits, before, &wanted.logprobs, wanted.mask, &processing);
+  wanted.token_id = state.sampler.sample(forward_->kernels(), logits, before, &wanted.logprobs, allowed,
+                                         wanted.stages == 0 ? nullptr : &processing);
 }
 
 // A fault here belongs to one row and must not end the step of the others.
@@ -405,8 +407,8 @@ void Session::judge(const StepInput& input, Wanted& wanted, float* logits) {
       return;
     }
     if (wanted.samples) {
-      if (wanted.source >= 0) wanted.mask = filler_.get(static_cast<size_t>(wanted.source));
       sample(input, wanted, state, logits);
+      if (wanted.source >= 0) filler_.tell(static_cast<size_t>(wanted.source), wanted.token_id);
       return;
     }
     wanted.has_logprobs = true;

@@ -24,11 +24,11 @@
 namespace octavo {
 
 // The tokens that a row may draw: bits that belong to the caller, or, where those are null, a source that
-// makes them while the step computes.
+// knows them.
 struct TokenMask {
   const uint8_t* bits = nullptr;
   int64_t num_bytes = 0;
-  MaskSource source;
+  MaskSource* source = nullptr;
 };
 
 // The lists of StepPlan in contracts/step.py.
@@ -101,7 +101,7 @@ class Session {
     bool pools;           // neither: keep what the program makes of it
     const uint8_t* mask = nullptr;
     int32_t place = 0;    // of a row that samples several tokens: which of them
-    int32_t source = -1;  // number of the mask that is still to be made; -1: `mask` says it
+    int32_t source = -1;  // number of the mask that has a source; -1: `mask` says it
     int32_t stages = 0;   // at which logits processors see it
     // Results.
     int32_t token_id = 0;
@@ -158,7 +158,7 @@ class Session {
   std::vector<BatchRow> batch_rows_;    // all of them, group after group
   std::vector<int32_t> wanted_tokens_, wanted_first_;  // parallel to wanted_
   std::vector<Wanted> wanted_;
-  std::vector<MaskSource> mask_sources_;
+  std::vector<MaskSource*> mask_sources_;
   std::vector<bool> in_step_;           // by row
   std::vector<int32_t> sampled_tokens_; // by row that samples: its last token, an index; others: -1
   std::vector<Drafted> drafted_;        // in plan order

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from octavo import LLM, InvalidRequestError, SamplingParams, StructuredOutputsParams
+from octavo.contracts.grammar import GrammarSpec, Mask, ThinkingSpec, TokenConstraint, bits_of
+from octavo.engine.grammars import Grammars
 from tests.support.data import smollm2_path
 
 PERSON = {
@@ -200,3 +202,79 @@ def test_a_form_is_not_a_dict(llm: LLM) -> None:
     """A dict is what HTTP has; here a typing error would hide in it."""
     with pytest.raises(InvalidRequestError, match="structured_outputs must be a Struct"):
         SamplingParams(structured_outputs={"regex": "a"})  # type: ignore[arg-type]
+
+
+class WrittenGrammars(Grammars):
+    """Those of an engine, with every mask written out before its step."""
+
+    def __init__(self, grammars: Grammars) -> None:
+        self._grammars = grammars
+
+    def constraint(
+        self, grammar: GrammarSpec | None, thinking: ThinkingSpec | None
+    ) -> TokenConstraint | None:
+        made = self._grammars.constraint(grammar, thinking)
+        return None if made is None else Written(made)
+
+
+class Written:
+    """A constraint whose masks are bytes."""
+
+    def __init__(self, constraint: TokenConstraint) -> None:
+        self.accept = constraint.accept
+        self._constraint = constraint
+
+    def mask(self) -> Mask:
+        """See `TokenConstraint`."""
+        return bits_of(self._constraint.mask())
+
+
+FORMS: list[dict[str, Any]] = [
+    {"json": PERSON},
+    {"json": {"type": "array", "items": PERSON, "minItems": 2}},
+    {"json": {"type": "array", "items": {"type": "string"}}},
+    {"json": {"type": "object", "additionalProperties": {"type": "integer"}}},
+    {"json": {"type": "string", "minLength": 60}},
+    {"json": {"anyOf": [{"type": "number"}, {"type": "string", "format": "date"}]}},
+    {"json": {"const": {"a": [1, 2, 3], "b": "a constant"}}},
+    {"json_object": True},
+    {"regex": r"[A-Z][a-z]+( [a-z]{2,9}){2,6}\."},
+    {"choice": ["north", "south-west", "south"]},
+    {"grammar": 'start: "x" /[0-9]{2}/ | "the " start'},
+]
+DRAWS: list[dict[str, Any]] = [
+    {"temperature": 0.0},
+    {"temperature": 1.0},
+    {"temperature": 0.9, "top_p": 0.9},
+    {"temperature": 0.8, "top_k": 20, "min_p": 0.02},
+    {"temperature": 1.0, "presence_penalty": 0.5, "min_tokens": 5, "logprobs": 2},
+]
+
+
+def test_answers_are_those_that_masks_written_out_would_give(llm: LLM) -> None:
+    """Token by token and seed by seed, whatever the form and however tokens are drawn."""
+    engine = llm.llm_engine.engine
+    asked = [
+        SamplingParams(
+            seed=seed,
+            max_tokens=24,
+            structured_outputs=StructuredOutputsParams(**form),
+            bad_words=["Anna"],
+            **draw,
+        )
+        for form in FORMS
+        for seed, draw in enumerate(DRAWS)
+    ]
+    prompts = [PROMPT] * len(asked)
+    usual = llm.generate(prompts, asked, use_tqdm=False)
+    engine.core.use_grammars(WrittenGrammars(engine.grammars))
+    try:
+        written = llm.generate(prompts, asked, use_tqdm=False)
+    finally:
+        engine.core.use_grammars(engine.grammars)
+
+    for own, one, other in zip(asked, usual, written, strict=True):
+        first, second = one.outputs[0], other.outputs[0]
+        assert first.token_ids == second.token_ids, own
+        assert first.finish_reason == second.finish_reason
+        assert first.logprobs == second.logprobs

@@ -2,6 +2,7 @@
 
     python tools/golden_tokens.py
 
+Of the first hundred strings the ids themselves, of all 1,500 a digest of each string's ids.
 Needs `tiktoken` and `sentencepiece`, which nothing else here needs: the libraries of those who made
 the vocabularies, which share no code with `tokenizers` or with Octavo. Vocabularies come from the
 packages that tests/support/vocabularies.py pins.
@@ -21,7 +22,7 @@ import tiktoken  # type: ignore[import-not-found, unused-ignore]
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from tests.support.hard_strings import hard_strings  # noqa: E402
+from tests.support.hard_strings import hard_strings, ids_digest  # noqa: E402
 from tests.support.vocabularies import VOCABULARIES, vocabulary  # noqa: E402
 
 # The expressions that the makers publish beside their ranks.
@@ -40,16 +41,18 @@ O200K = "|".join(
         r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     )
 )
-NUM_STRINGS = 100
+NUM_SHOWN = 100
 
 
 def main() -> None:
     """Write the file."""
-    golden = {
-        name: [encode(text) for text in hard_strings(NUM_STRINGS)] for name, encode in encoders()
-    }
+    lines = []
+    for name, encode in encoders():
+        ids = [encode(text) for text in hard_strings()]
+        shown = json.dumps(ids[:NUM_SHOWN], separators=(",", ":"))
+        digests = json.dumps([ids_digest(one) for one in ids], separators=(",", ":"))
+        lines.append(f'"{name}": {{"ids": {shown},\n"digests": {digests}}}')
     path = ROOT / "tests/golden/data/tokens.json"
-    lines = [f'"{name}": {json.dumps(ids, separators=(",", ":"))}' for name, ids in golden.items()]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     print(f"written to {path}")
 

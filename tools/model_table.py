@@ -45,6 +45,15 @@ weight in memory, scales included; the type is how the native back end holds it
 | Checkpoint | type in memory | bits | native | torch |
 |---|---|---|---|---|
 """
+WAYS_HEAD = """
+# Architectures, quantised
+
+The same comparison where the matrices of a folder's layers are quantised, fused ones and experts
+included, by `tests/models/test_quantised_architectures.py`: the largest difference of any back end
+that runs the architecture by the first table. `int4`, `int8`, `FP8` and `NVFP4` are
+compressed-tensors; `FP8 blocks` have a scale for 128 x 128 numbers.
+
+"""
 FOREIGN_HEAD = """
 # Transformers' code
 
@@ -110,6 +119,27 @@ def quantised(report: Path) -> dict[str, Quantised]:
     return table
 
 
+def quantised_architectures(report: Path) -> dict[str, dict[str, float]]:
+    """Architecture -> way to quantise -> largest difference on any back end."""
+    table: dict[str, dict[str, float]] = defaultdict(dict)
+    for case in ET.parse(report).iter("testcase"):  # noqa: S314  our own test run wrote it
+        found = {p.get("name", ""): p.get("value", "") for p in case.iter("property")}
+        if "architecture_quantised" in found and case.find("failure") is None:
+            measured_on = [float(found[backend]) for backend in BACKENDS if backend in found]
+            table[found["architecture_quantised"]][found["way"]] = max(measured_on)
+    return table
+
+
+def way_lines(table: dict[str, dict[str, float]]) -> list[str]:
+    """A row for each architecture, a column for each way."""
+    ways = list(dict.fromkeys(way for cells in table.values() for way in cells))
+    lines = [f"| Architecture | {' | '.join(ways)} |\n", f"|{'---|' * (len(ways) + 1)}\n"]
+    for name in sorted(table):
+        cells = [f"{table[name][way]:.1e}" if way in table[name] else "-" for way in ways]
+        lines.append(f"| {name} | {' | '.join(cells)} |\n")
+    return lines
+
+
 def foreign(report: Path) -> dict[str, float]:
     """Architecture -> largest difference with transformers' code."""
     table: dict[str, float] = {}
@@ -129,8 +159,9 @@ def foreign_lines(table: dict[str, float], own: Iterable[str]) -> list[str]:
     ]
 
 
-def page(table: dict[str, Cells], ways: dict[str, Quantised], others: dict[str, float]) -> str:
+def page(report: Path) -> str:
     """The page, architectures in order of their names."""
+    table, ways = measured(report), quantised(report)
     lines = []
     for architecture in sorted(table):
         cells = table[architecture]
@@ -140,10 +171,11 @@ def page(table: dict[str, Cells], ways: dict[str, Quantised], others: dict[str, 
     for name, entry in ways.items():
         differences = entry.differences
         shown = [f"{differences[b]:.1e}" if b in differences else "-" for b in BACKENDS]
-        cells = " | ".join([name, entry.types, entry.bits, *shown])
-        quantised_lines.append(f"| {cells} |\n")
-    foreign_part = FOREIGN_HEAD + "".join(foreign_lines(others, table))
-    return HEAD + "".join(lines) + QUANTISED_HEAD + "".join(quantised_lines) + foreign_part
+        row = " | ".join([name, entry.types, entry.bits, *shown])
+        quantised_lines.append(f"| {row} |\n")
+    parts = [HEAD, *lines, QUANTISED_HEAD, *quantised_lines, WAYS_HEAD]
+    parts += way_lines(quantised_architectures(report))
+    return "".join([*parts, FOREIGN_HEAD, *foreign_lines(foreign(report), table)])
 
 
 def main() -> None:
@@ -154,7 +186,7 @@ def main() -> None:
     table = measured(report)
     if not table:
         sys.exit(f"{sys.argv[1]} has no measured differences; run the model tests with --junitxml")
-    DOC.write_text(page(table, quantised(report), foreign(report)), encoding="utf-8")
+    DOC.write_text(page(report), encoding="utf-8")
     print(f"{DOC.name}: {len(table)} architectures")
 
 

@@ -12,16 +12,45 @@ from typing import Any
 MEGABYTES = 20
 _SIZE = MEGABYTES * 2**20
 _DEPTH = 60_000
+_VECTORS = 64
 _ANSWERED = 8  # megabytes of a text whose tokens are all written down again
 _CHAT, _COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 _RESPONSES, _MESSAGES, _OLLAMA = "/v1/responses", "/v1/messages", "/api/chat"
+_EMBED = "/v1/embeddings"
 
 Hostile = Mapping[str, tuple[str, bytes]]  # name -> (path, body)
 
 
 def hostile_bodies() -> Hostile:
-    """All of them."""
+    """All that a server of a text model is asked."""
     return _prompts() | _forms() | _fields() | _dialects()
+
+
+def vector_bodies() -> Hostile:
+    """For a server that makes vectors: large inputs, many of them, answers of many numbers."""
+    text, short = _text(), "The quick brown fox. " * 10
+    shorts = [f"{number} {short}" for number in range(_VECTORS)]
+    cut = {"truncate_prompt_tokens": 256}
+    return {
+        "embed text": (_EMBED, _body(input=text)),
+        "embed cut text": (_EMBED, _body(input=text, **cut)),
+        "embed cut bare text": (_EMBED, _body(input=text, add_special_tokens=False, **cut)),
+        "embed million ids": (_EMBED, _body(input=[17] * 1_000_000, **cut)),
+        "embed many texts": (_EMBED, _body(input=shorts)),
+        "embed many as base64": (_EMBED, _body(input=shorts, encoding_format="base64")),
+        "embed too many texts": (_EMBED, _body(input=["Hi"] * 400_000)),
+        "vector of each token": (
+            "/pooling",
+            _body(input="The quick brown fox. " * 300, task="token_embed"),
+        ),
+        "rerank cut text": ("/rerank", _body(query="Hi", documents=[text], **cut)),
+        "rerank beginning": (
+            "/rerank",
+            _body(query="Hi", documents=[text], max_tokens_per_doc=64),
+        ),
+        "rerank many texts": ("/rerank", _body(query="Hi", documents=shorts)),
+        "score many texts": ("/score", _body(queries="Hi", documents=shorts)),
+    }
 
 
 def _body(**fields: Any) -> bytes:

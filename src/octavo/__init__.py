@@ -12,9 +12,12 @@ Importing this package loads nothing; each public name is imported when it is fi
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False  # as in typing, whose import takes longer than the rest of this file
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from octavo.config.engine import EngineConfig
     from octavo.engine.async_engine import AsyncLLM
     from octavo.errors import (
@@ -119,7 +122,8 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         value = import_module("octavo.version").version()
     elif name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
+        with import_module("octavo.foundation.garbage").without_collections():
+            value = getattr(import_module(_HOMES[name]), name)
     else:
         raise AttributeError(f"module 'octavo' has no attribute {name!r}")
     globals()[name] = value  # the next look finds it at once

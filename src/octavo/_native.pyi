@@ -59,6 +59,13 @@ class Weights:
         for numbers and scales that are not finite.
         """
 
+    def fill_all(
+        self, threads: ThreadPool, pieces: Sequence[tuple[int, int, int, Buffer, int, int]]
+    ) -> tuple[int, str]:
+        """The same for many pieces, each the arguments of `fill`: how many of them are in, and why
+        the next one is not; empty where all are.
+        """
+
     def set_bias(self, matrix: int, values: Buffer) -> None: ...
     def add_vector(self, values: Buffer) -> int: ...
     def add_order(self, columns: Sequence[int]) -> int:
@@ -126,8 +133,35 @@ def convert_rows(
 def quantise_rows(type: int, data: Buffer, cols: int, to: int) -> bytes:
     """Float rows rounded to the type `to`. ValueError for numbers that are not finite."""
 
-def int_tables(type: int, rows: Buffer, cols: int) -> tuple[bytes, bytes, bytes]:
-    """Rows of INT4 or INT8 as codes in words, float16 scales, and zero points (INT4 only)."""
+def int_tables(
+    type: int,
+    data: Buffer,
+    cols: int,
+    bits: int,
+    group: int,
+    row_factors: Buffer = b"",
+    column_factors: Buffer = b"",
+) -> tuple[bytes, bytes, bytes]:
+    """Float rows as codes in words, float16 scales, and zero points (4 bits only).
+
+    A number is multiplied by the factors of its row and column first (float32; empty: 1).
+    ValueError for sizes that do not fit and for numbers that are not finite.
+    """
+
+def rounding_error(
+    type: int,
+    data: Buffer,
+    cols: int,
+    bits: int,
+    group: int,
+    column_factors: Buffer,
+    weights: Buffer,
+    step: int = 1,
+) -> float:
+    """Squared error of every `step`-th row, factors taken out, each times its column's weight."""
+
+def column_sums(data: Buffer, cols: int) -> tuple[list[float], list[float]]:
+    """Of float32 rows: the sum of magnitudes and the sum of squares of each column."""
 
 def float_rows(type: int, data: Buffer, cols: int) -> bytes:
     """float32 numbers of rows of any weight type.
@@ -526,6 +560,18 @@ class Session:
         errors by row, seconds, those of them that swaps took, and those that sampling took.
         Raises ValueError when the plan contradicts the rows; nothing was computed then.
         """
+
+def stored_size(stored: Buffer, count: int) -> int:
+    """Bytes that `count` strings claim to take, each its length (u64) and its bytes.
+
+    -1 where the length of one lies beyond the end. The last string may reach beyond it.
+    """
+
+def stored_strings(stored: Buffer) -> list[str]:
+    """All strings of such a list up to the first that is not UTF-8."""
+
+def stored_pairs(stored: Buffer) -> list[tuple[str, str]]:
+    """The same, each cut at its first space, up to the first that is no two words."""
 
 class SentencePiece:
     """BPE by score over tokens stored as (length u64, UTF-8 bytes) each, which are not copied.

@@ -367,7 +367,7 @@ def _check_extra_args(given: object) -> None:
 def _unknown_field(name: str) -> str:
     if name in REMOVED:
         return f"unknown sampling parameter {shown(name)}: {REMOVED[name]}"
-    near = difflib.get_close_matches(name, FIELD_DEFAULTS, n=1)
+    near = difflib.get_close_matches(name, FIELD_DEFAULTS, n=1, cutoff=0.75)
     hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(FIELD_DEFAULTS)}"
     return f"unknown sampling parameter {shown(name)}. {hint}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -80,6 +81,37 @@ def test_help_is_instant() -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+_INTERRUPTED = "os.kill(os.getpid(), signal.SIGINT)"
+_IN_A_COMMAND = f"""
+command = types.ModuleType("command")
+command.run = lambda words: {_INTERRUPTED}
+sys.modules["command"] = command
+sys.exit(octavo.cli.main.run_module("command", []))
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "ended"),
+    [
+        (_INTERRUPTED, -signal.SIGINT),
+        (_IN_A_COMMAND, 130),
+        ("signal.signal(signal.SIGINT, signal.SIG_IGN);" + _INTERRUPTED, 0),
+    ],
+    ids=["among imports", "in a command", "ignored"],
+)
+def test_an_interrupt_tells_no_traceback(code: str, ended: int) -> None:
+    """However early it comes."""
+    imports = "import os, signal, sys, types, octavo.__main__\n"
+    run = subprocess.run(
+        [sys.executable, "-c", imports + code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (run.returncode, run.stderr) == (ended, "")
+
+
 def test_an_unknown_command_names_the_nearest(capsys: Capture) -> None:
     """A slip of the finger."""
     code, err = failure(capsys, "srve")
@@ -96,6 +128,29 @@ def test_an_unknown_option_names_the_nearest(capsys: Capture) -> None:
     """With the command that was meant."""
     err = usage_error(capsys, "serve", "--max-modl-len", "5")
     assert err.startswith("octavo serve: unknown option --max-modl-len; did you mean --max-model")
+
+
+def test_an_unknown_option_that_is_near_nothing_gets_no_guess(capsys: Capture) -> None:
+    """Dashes are no likeness."""
+    err = usage_error(capsys, "serve", "--bogus")
+    assert err.startswith("octavo serve: unknown option --bogus\n")
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("--max-num-s", "--max-num-seqs"),
+        ("--max-model-le", "--max-model-len"),
+        ("--port-", "--port"),
+        ("--max-num", "--max-num-seqs or --max-num-batched-tokens"),
+    ],
+)
+def test_a_flag_that_is_cut_short_is_refused_and_told_whole(
+    word: str, told: str, capsys: Capture
+) -> None:
+    """What it begins today may not be all that it begins tomorrow."""
+    err = usage_error(capsys, "serve", word, "5")
+    assert err.startswith(f"octavo serve: unknown option {word}; did you mean {told}")
 
 
 def test_a_word_too_many_is_not_called_an_option(capsys: Capture) -> None:

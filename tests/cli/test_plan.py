@@ -69,6 +69,28 @@ def test_a_state_is_told_beside_what_tokens_take(tmp_path: Path, capsys: Capture
     assert "state per request: 75.4 MiB in float32, 101 blocks" in capsys.readouterr().out
 
 
+def test_weights_that_are_quantised_at_load_take_what_they_become(
+    llama: Path, capsys: Capture
+) -> None:
+    """Embedding and output stay bfloat16, matrices of layers get 5 bits each."""
+    both = 2 * 128_256 * 8_192
+    found = record(capsys, str(llama), "--memory", "90G", "--quantization", "int4")[1]
+
+    assert found["weights"]["type"] == "Q4_1 and bfloat16"
+    in_layers = found["parameters"]["total"] - both - found["parameters"]["vectors"]
+    small = found["weights"]["bytes"] - 2 * both
+    assert small == pytest.approx(in_layers * 5 / 8, rel=1e-4)
+    assert main(["plan", str(smollm2_path()), "--quantization", "int8"]) == 2
+    assert "is quantised with gguf; leave --quantization out" in capsys.readouterr().err
+
+
+def test_only_options_that_change_the_sum_are_there(llama: Path, capsys: Capture) -> None:
+    """Another would be taken and ignored."""
+    with pytest.raises(SystemExit):
+        main(["plan", str(llama), "--swap-space", "4"])
+    assert "--swap-space" in capsys.readouterr().err
+
+
 def test_what_does_not_fit_says_what_would(llama: Path, capsys: Capture) -> None:
     """And the exit code is one, for scripts."""
     assert main(["plan", str(llama), "--gpu", "H100"]) == 1
@@ -98,6 +120,7 @@ def test_the_header_of_a_gguf_file_is_enough(capsys: Capture) -> None:
     ("words", "message"),
     [
         (["--gpu", "H100", "--memory", "8G"], "not both"),
+        (["--weight-type", "q4_k", "--quantization", "int8"], "not both"),
         (["--tp", "0"], "--tensor-parallel-size must be at least 1"),
         (["--weight-type", "q9"], "--weight-type must be one of"),
         (["--kv-cache-dtype", "int3"], "--kv-cache-dtype must be one of"),

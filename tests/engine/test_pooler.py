@@ -70,7 +70,7 @@ def test_vectors_of_tokens_come_one_for_each() -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"task": "classify"}, "it can embed"),
+        ({"task": "classify"}, "^Unsupported task: 'classify' of this model; it can embed"),
         ({"task": "token_embed"}, "--no-enable-chunked-prefill"),
         ({"dimensions": 3}, "not trained to be cut"),
         ({"dimensions": 0}, "at least 1"),

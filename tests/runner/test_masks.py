@@ -6,11 +6,13 @@ import ctypes
 import threading
 from collections.abc import Callable, Collection
 
+import msgspec
 import pytest
 
 from octavo.backends.torch.runner import TorchRunner
-from octavo.contracts.grammar import ConstraintError
+from octavo.contracts.grammar import ConstraintError, Mask, MaskSource
 from octavo.contracts.step import SamplingSpec
+from octavo.foundation.machine import cpu_count
 from octavo.runner.native_runner import NativeRunner
 from tests.support.random_checkpoint import VOCAB_SIZE, RandomCheckpoint
 from tests.support.step_driver import MakeRunner, RunnerSizes, StepDriver, start_runner
@@ -30,29 +32,47 @@ def mask_of(token_ids: Collection[int]) -> bytes:
 Fill = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint8), ctypes.c_size_t
 )
+CountFitting = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint32), ctypes.c_size_t
+)
 
 
 class Pending:
-    """A mask that is made when somebody asks for it; None is one that cannot be made."""
+    """A mask that is made when somebody asks for it; None is one that cannot be made.
+
+    `judges`: it can be asked about single tokens as well.
+    """
 
     def __init__(
-        self, token_ids: Collection[int] | None, on_fill: Callable[[], object] = lambda: None
+        self,
+        token_ids: Collection[int] | None,
+        on_fill: Callable[[], object] = lambda: None,
+        *,
+        judges: bool = False,
     ) -> None:
         self.num_fills = 0
-        self._bits = None if token_ids is None else mask_of(token_ids)
+        self.asked: list[int] = []
+        self._token_ids = token_ids
         self._on_fill = on_fill
-        self._function = Fill(self._fill)  # lives as long as its address
-        address = ctypes.cast(self._function, ctypes.c_void_p).value
-        assert address is not None
-        self.source = (address, 7, len(mask_of([])))
+        self._functions = Fill(self._fill), CountFitting(self._count_fitting)  # while addresses are
+        fill, count_fitting = (ctypes.cast(f, ctypes.c_void_p).value for f in self._functions)
+        self._source = MaskSource(
+            fill=fill,
+            count_fitting=count_fitting if judges else None,
+            state=7,
+            num_bytes=len(mask_of([])),
+            only=-1,
+            told=-1,
+        )
+        self.source = ctypes.addressof(self._source)
 
     def bits(self) -> bytes:
         """See `PendingMask`."""
         self.num_fills += 1
         self._on_fill()
-        if self._bits is None:
+        if self._token_ids is None:
             raise ConstraintError("became too complex")
-        return self._bits
+        return mask_of(self._token_ids)
 
     def _fill(self, state: int, bits: ctypes.Array[ctypes.c_uint8], num_bytes: int) -> int:
         try:
@@ -62,6 +82,11 @@ class Pending:
         assert (state, num_bytes) == (7, len(made))
         ctypes.memmove(bits, made, num_bytes)
         return 0
+
+    def _count_fitting(self, state: int, tokens: ctypes.Array[ctypes.c_uint32], count: int) -> int:
+        assert (state, count) == (7, 1)
+        self.asked.append(tokens[0])
+        return -1 if self._token_ids is None else int(tokens[0] in self._token_ids)
 
 
 @pytest.fixture(params=list(BACKENDS))
@@ -96,14 +121,13 @@ def test_a_mask_of_everything_changes_nothing(driver: StepDriver) -> None:
 
 
 def test_a_mask_is_as_good_as_a_list_of_allowed_tokens(driver: StepDriver) -> None:
-    """For greedy and seeded draws; it holds for its own step only."""
+    """It holds for its own step only."""
     allowed = [3, 9, 21, 33, 64]
-    for temperature in (0.0, 1.5):
-        spec = SamplingSpec(temperature=temperature, seed=4)
-        listed = SamplingSpec(temperature=temperature, seed=4, allowed_token_ids=allowed)
-        assert draw(driver, spec, *[allowed] * 5) == draw(driver, listed, *[None] * 5)
-        free = draw(driver, spec, allowed, None)
-        assert free[:1] == draw(driver, listed, None)
+    greedy, listed = SamplingSpec(), SamplingSpec(allowed_token_ids=allowed)
+    assert draw(driver, greedy, *[allowed] * 5) == draw(driver, listed, *[None] * 5)
+    free = draw(driver, greedy, allowed, None)
+    assert free[:1] == draw(driver, listed, None)
+    assert set(draw(driver, SEEDED, *[allowed] * 20)) <= set(allowed)
 
 
 def test_log_probabilities_are_those_before_the_mask(driver: StepDriver) -> None:
@@ -187,3 +211,63 @@ def test_two_masks_are_made_at_the_same_time() -> None:
     driver.step(dict.fromkeys(rows, 13))
 
     assert [driver.tokens(row)[13:] for row in rows] == [[row + 3] for row in rows]
+
+
+def judged_driver() -> StepDriver:
+    """Of a runner whose threads have all cores."""
+    sizes = RunnerSizes(threads=cpu_count())
+    return StepDriver(start_runner(NativeRunner, RandomCheckpoint(), sizes), sizes)
+
+
+def test_a_token_that_is_allowed_costs_one_question_and_no_mask() -> None:
+    driver = judged_driver()
+    row = driver.add(PROMPT, SamplingSpec())
+    mask = Pending(EVERY, judges=True)
+    driver.plan.mask_rows, driver.plan.masks = [row], [mask]
+    driver.step({row: 13})
+
+    assert driver.tokens(row)[13:] == mask.asked == draw(driver, SamplingSpec(), None)
+    assert mask.num_fills == 0
+
+
+def test_where_the_best_token_is_refused_the_next_best_one_is_drawn() -> None:
+    driver = judged_driver()
+    row = driver.add(PROMPT, SamplingSpec(num_logprobs=8))
+    ranked = driver.step({row: 13}).logprobs[row][0].token_ids[1:]
+    driver.finish(row)
+    for place in range(8):
+        masks = [
+            Pending(set(EVERY) - set(ranked[:place]), judges=judges) for judges in (True, False)
+        ]
+        rows = [driver.add(PROMPT, SamplingSpec()) for _ in masks]
+        driver.plan.mask_rows, driver.plan.masks = rows, list(masks)
+        driver.step(dict.fromkeys(rows, 13))
+        assert [driver.finish(row)[13:] for row in rows] == [[ranked[place]]] * 2
+        assert masks[0].asked == ranked[: min(place + 1, 4)]
+        assert masks[0].num_fills == (place >= 4)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        SamplingSpec(),
+        SamplingSpec(temperature=1.5),
+        SamplingSpec(temperature=1.0, top_k=9),
+        SamplingSpec(temperature=1.0, top_p=0.8),
+        SamplingSpec(temperature=1.0, min_p=0.1),
+        SamplingSpec(temperature=1.0, presence_penalty=1.0, bias_token_ids=[5], bias_values=[3.0]),
+    ],
+)
+def test_answers_are_the_same_whether_tokens_or_masks_are_asked_for(spec: SamplingSpec) -> None:
+    """Seed by seed."""
+    driver = judged_driver()
+    for seed in range(12):
+        seeded = msgspec.structs.replace(spec, seed=seed)
+        rows = [driver.add(PROMPT, seeded) for _ in range(3)]
+        for step in range(6):
+            allowed = [token for token in EVERY if (token * 7 + step + seed) % 5 > 1]
+            masks: list[Mask] = [Pending(allowed, judges=True), Pending(allowed), mask_of(allowed)]
+            driver.plan.mask_rows, driver.plan.masks = list(rows), masks
+            driver.step({row: driver.remaining(row) for row in rows})
+        answers = [driver.finish(row) for row in rows]
+        assert answers == [answers[0]] * 3

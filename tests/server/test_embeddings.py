@@ -161,6 +161,7 @@ async def test_a_long_text_is_refused_or_cut_where_the_request_says_so(
 
     assert refused.status == 400
     assert "maximum context length is 130" in refused.error["message"]
+    assert "reduce the length of input," in refused.error["message"]
     assert refused.error["param"] == "input"
     assert cut.json["usage"]["prompt_tokens"] == 9
     assert whole.json["usage"]["prompt_tokens"] == 130
@@ -288,13 +289,15 @@ async def test_pooling_gives_vectors_of_tokens_on_request(encoder_folder: MakeFo
             "/pooling", {"input": IDS, "task": "token_embed", "use_activation": False}
         )
         wrong = await client.post("/pooling", {"input": IDS, "task": "score"})
+        plugin = await client.post("/pooling", {"input": IDS, "task": "plugin"})
 
     assert plain.json["data"][0]["object"] == "pooling"
     vector = torch.tensor(plain.json["data"][0]["data"])
     torch.testing.assert_close(vector, expected_vector(IDS), rtol=1e-4, atol=1e-5)
     made = torch.tensor(tokens.json["data"][0]["data"])
     torch.testing.assert_close(made, states, rtol=1e-4, atol=1e-4)
-    assert wrong.error["param"] == "task"
+    assert wrong.error["param"] == plugin.error["param"] == "task"
+    assert plugin.error["message"].startswith("No IOProcessor plugin installed.")
 
 
 async def test_classify_names_the_likeliest_label(encoder_folder: MakeFolder) -> None:

@@ -6,13 +6,12 @@ import asyncio
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
-from octavo.server.bodies import LARGE_BODY, MAX_COSTLY_VALUES, MAX_VALUES, large_json_response
-from octavo.server.schemas.tokenize import TokenizeResponse
+from octavo.server.bodies import LARGE_BODY, MAX_COSTLY_VALUES, MAX_VALUES
 from octavo.structured.limits import MAX_SOURCE_CHARS
-from tests.support.asgi import scripted_server
+from octavo.text.stretches import STRETCH
+from tests.support.asgi import Reply, scripted_server
 from tests.support.chat_templates import CHATML
 from tests.support.scripted_engine import says
 
@@ -39,15 +38,10 @@ async def test_a_large_body_is_read_like_a_small_one() -> None:
     assert (wrong.status, wrong.error["param"]) == (400, "prompt")
 
 
-@pytest.mark.parametrize("num_tokens", [0, 40_000, 2**16])
-async def test_a_large_answer_is_encoded_beside_the_loop(num_tokens: int) -> None:
-    """Whose other work goes on meanwhile; it is the answer that it would be at once."""
-    tokens = [*range(num_tokens)]
-    names = [f'"{token}\\é' for token in tokens]
-    answer = TokenizeResponse(
-        count=num_tokens, max_model_len=9, tokens=tokens, token_strs=names or None
-    )
-    num_turns = 0
+async def test_a_large_text_is_answered_part_by_part_beside_the_loop() -> None:
+    """Whose other work goes on meanwhile; no part is so long that it would be held up."""
+    text = "One two " * (STRETCH // 2)
+    num_turns, num_bytes = 0, []
 
     async def others() -> None:
         nonlocal num_turns
@@ -55,12 +49,21 @@ async def test_a_large_answer_is_encoded_beside_the_loop(num_tokens: int) -> Non
             num_turns += 1
             await asyncio.sleep(0)
 
-    other = asyncio.create_task(others())
-    response = await large_json_response(answer)
-    other.cancel()
+    def note(reply: Reply) -> bool:
+        num_bytes.append(len(reply.pieces[-1]))
+        return False
 
-    assert response.body == msgspec.json.encode(answer)
-    assert bool(num_turns) is bool(num_tokens)
+    async with scripted_server() as client:
+        turn = asyncio.create_task(others())
+        reply = await client.post("/tokenize", {"prompt": text}, on_piece=note)
+        turn.cancel()
+        ids = client.state.tokenizer.encode(text)
+
+    assert reply.json["tokens"] == ids
+    assert reply.json["count"] == len(ids)
+    assert int(reply.headers["content-length"]) == len(reply.content)
+    assert max(num_bytes) < len(reply.content) // 2
+    assert num_turns > 3
 
 
 async def test_the_tokens_of_a_large_text_are_those_of_its_parts() -> None:

@@ -113,14 +113,17 @@ async def test_a_prompt_that_opens_the_thoughts_is_noticed() -> None:
         assert await both(client, reasoning_effort="none") == [("", "No thoughts.")] * 2
 
 
-async def test_an_effort_goes_into_the_template_or_is_refused_by_name() -> None:
+async def test_an_effort_goes_into_the_template_where_it_has_a_word_for_it() -> None:
+    """Elsewhere it is a hint that nobody takes, but not to think at all is a demand."""
     async with scripted_server(says({"Onehigh": "Yes."}), chat_template=EFFORT) as client:
         assert await both(client, reasoning_effort="high") == [("", "Yes.")] * 2
         unknown = await client.post(PATH, asks(reasoning_effort="huge"))
     async with scripted_server(chat_template=THINKS) as client:
-        unused = await client.post(PATH, asks(reasoning_effort="high"))
+        hint = await client.post(PATH, asks(reasoning_effort="high"))
+        demand = await client.post(PATH, asks(reasoning_effort="none"))
 
-    for reply in (unknown, unused):
+    assert hint.status == 200
+    for reply in (unknown, demand):
         assert (reply.status, reply.error["param"]) == (400, "reasoning_effort")
 
 

@@ -11,11 +11,13 @@ from octavo.config.server import ServerConfig
 from octavo.errors import ConfigError
 from octavo.server.chat_format import ChatFormat
 from tests.support.asgi import Client, scripted_server
+from tests.support.chat_templates import CHATML
 from tests.support.scripted_engine import says
 from tests.support.thinking_tokenizer import tagged_tokenizer
 
 PATH = "/v1/chat/completions"
-TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
+# It could show tools, so that nobody tells of them in its place, and does not.
+TEMPLATE = "{% if tools %}{% endif %}{% for message in messages %}{{ message.content }}{% endfor %}"
 HERMES = TEMPLATE + "{# <tool_call> #}"
 SHOWS_TOOLS = "{% for tool in tools or [] %}{{ tool.function.name }}{% endfor %}" + TEMPLATE
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
@@ -377,3 +379,56 @@ def test_an_unknown_parser_is_refused_with_the_known_names() -> None:
     for option in ("tool_call_parser", "reasoning_parser"):
         with pytest.raises(ConfigError, match=rf"--{option.replace('_', '-')} must be one of"):
             ChatFormat.of(ServerConfig(**{option: "nobodys"}), None)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "user", "content": "Oslo?"}],
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Oslo?"}],
+        [{"role": "user", "content": [{"type": "text", "text": "Oslo?"}]}],
+    ],
+    ids=["user", "system", "parts"],
+)
+async def test_a_template_without_tools_tells_of_those_that_must_be_called(
+    messages: list[dict[str, Any]],
+) -> None:
+    """All of them, or the one that is named; what the chat says stays. No call, no word of them."""
+    tools = [tool("weather", CITY), tool("clock", {"type": "object"})]
+    texts = {}
+    async with scripted_server(
+        chat_template=CHATML,
+        max_model_len=1024,
+        num_blocks=256,
+        on_executor=lambda executor: executor.obey_masks(),
+    ) as client:
+        for name, choice in {"required": "required", "named": NAMED, "none": "none"}.items():
+            fields = {"messages": messages, "tools": tools, "tool_choice": choice}
+            fields |= {"max_tokens": 40, "return_token_ids": True}
+            reply = await client.post("/v1/chat/completions", fields)
+            assert reply.status == 200, reply.content
+            ids = reply.json["prompt_token_ids"]
+            texts[name] = client.state.tokenizer.decode(ids, skip_special_tokens=False)
+
+    assert '"city"' in texts["required"]
+    assert "clock" in texts["required"]
+    assert '"city"' in texts["named"]
+    assert "clock" not in texts["named"]
+    assert "city" not in texts["none"]
+    assert all("Oslo?" in text for text in texts.values())
+    assert len(messages) == 1 or "Be brief.\n\nFunctions:" in texts["required"]
+
+
+async def test_a_template_with_tools_tells_of_them_alone() -> None:
+    """In its own words, once."""
+    fields: dict[str, Any] = {"tools": [tool("weather", CITY)], "tool_choice": "required"}
+    fields |= {"messages": [{"role": "user", "content": "Oslo?"}], "return_token_ids": True}
+    async with scripted_server(
+        chat_template=SHOWS_TOOLS, on_executor=lambda executor: executor.obey_masks()
+    ) as client:
+        reply = await client.post("/v1/chat/completions", fields)
+        text = client.state.tokenizer.decode(
+            reply.json["prompt_token_ids"], skip_special_tokens=False
+        )
+
+    assert text == "weatherOslo?"

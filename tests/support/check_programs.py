@@ -58,6 +58,7 @@ PROGRAMS = {
     ),
     "row_groups": Program(("tests/test_row_groups.cpp", "row_groups.cpp")),
     "sampler": Program(("tests/test_sampler.cpp", "sampler.cpp")),
+    "allowed_draw": Program(("tests/test_allowed_draw.cpp", "sampler.cpp")),
     "kernels": Program(("tests/test_kernels.cpp",), uses_isa=True),
     "attention": Program(("tests/test_attention.cpp", "row_groups.cpp"), uses_isa=True),
     "linear": Program(

@@ -5,6 +5,7 @@ The same every time: a fixed seed and no outside data. Nothing here is half a su
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Sequence
 
@@ -78,6 +79,11 @@ def hard_strings(count: int = 1500, special: Sequence[str] = ()) -> list[str]:
             text = text[:cut] + source.choice(special) + text[cut:]
         strings[text] = None
     return list(strings)[:count]
+
+
+def ids_digest(ids: Sequence[int]) -> str:
+    """Eight hexadecimal digits that stand for a list of token ids."""
+    return hashlib.sha256(",".join(map(str, ids)).encode()).hexdigest()[:8]
 
 
 def _runs() -> list[str]:

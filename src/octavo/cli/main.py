@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 it failed, 2 the command line was wrong, 130 interrupted.
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -76,8 +77,13 @@ def usage(program: str, commands: Table) -> str:
 
 def run_module(module: str, arguments: Sequence[str]) -> int:
     """Run the command that a module holds; errors become exit codes."""
+    from octavo.foundation.garbage import without_collections  # noqa: PLC0415 - keeps --help instant
+
     try:
-        command: Command = import_module(module).run
+        with without_collections():
+            command: Command = import_module(module).run
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see octavo.__main__
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         return command(arguments)
     except (ConfigError, InvalidRequestError) as error:
         return _fail(str(error), code=2)
@@ -96,9 +102,9 @@ def _fail(message: str, *, code: int) -> int:
 
 
 def _nearest(word: str, commands: Table) -> str:
-    import difflib  # noqa: PLC0415 - keeps --help instant
+    from octavo.foundation.nearest import nearest  # noqa: PLC0415 - keeps --help instant
 
-    near = difflib.get_close_matches(word, commands, n=1)
+    near = nearest(word, commands)
     return f"Did you mean {near[0]!r}? " if near else ""
 
 

@@ -26,7 +26,7 @@ from octavo.sizing.storage import storage_named
 GPU_UTILIZATION = 0.9  # a whole card is ours; a machine's memory is not
 # The options of an engine that change the sum.
 _OPTIONS = (
-    (ModelConfig, ("revision", "max_model_len")),
+    (ModelConfig, ("revision", "quantization", "max_model_len")),
     (CacheConfig, ("block_size", "kv_cache_dtype", "gpu_memory_utilization")),
     (SchedulerConfig, ("max_num_batched_tokens",)),
 )
@@ -38,7 +38,12 @@ def run(arguments: Sequence[str]) -> int:
     storage = None if parsed.weight_type is None else storage_named(parsed.weight_type.lower())
     device = _device(parsed)
     wishes = _wishes(parsed)
-    shape = find_shape(parsed.model, revision=parsed.revision, storage=storage)
+    quantization = build(ModelConfig, parsed).quantization
+    if storage is not None and quantization != "auto":
+        raise ConfigError("give --weight-type or --quantization, not both")
+    shape = find_shape(
+        parsed.model, revision=parsed.revision, storage=storage, quantization=quantization
+    )
     capacity = plan_capacity(shape, device, wishes)
     if parsed.json:
         print(json.dumps(_record(shape, device, wishes, capacity), indent=2))

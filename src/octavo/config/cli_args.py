@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import sys
 import typing
 from collections.abc import Iterable, Sequence
@@ -20,6 +19,7 @@ from octavo.config.sources import Setting, naming_sources, sources_of
 from octavo.config.texts import SHORT, Shape, plain_kind, scalar_of, shape_of, value_of
 from octavo.config.words import plain_words
 from octavo.errors import ConfigError
+from octavo.foundation.nearest import nearest
 
 C = TypeVar("C")
 
@@ -33,11 +33,13 @@ ALIASES = {
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors name the nearest known flag and end with exit code 2.
 
+    A flag is written out: what `--max-n` means today may be another flag tomorrow.
+
     `shapes` has the options that may also be set in a file or by a variable, by field name.
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(allow_abbrev=False, **options)
         self.shapes: dict[str, Shape] = {}
         self._objects: dict[str, str] = {}  # spellings of flags that take parts -> their names
 
@@ -59,22 +61,30 @@ class Parser(argparse.ArgumentParser):
         unknown = message.removeprefix("unrecognized arguments: ")
         if unknown != message:
             flag = unknown.split()[0].split("=")[0]
-            near = difflib.get_close_matches(flag, self._option_string_actions, n=1)
+            near = nearest(flag, self._shown_flags(), most=3)
             if "--url" in self._option_string_actions and flag.startswith(("http://", "https://")):
                 near = [f"--url {flag}"]
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
             kind = "option" if flag.startswith("-") else "argument"
             message = f"unknown {kind} {flag}{hint}"
         self.exit(2, f"{self.prog}: {message}\nSee {self.prog} --help\n")
+
+    def _shown_flags(self) -> list[str]:
+        """Without those that are taken and have no effect."""
+        return [
+            flag
+            for flag, action in self._option_string_actions.items()
+            if flag.startswith("--") and action.help != argparse.SUPPRESS
+        ]
 
 
 def add_options(parser: argparse.ArgumentParser, config: type, *, skip: Iterable[str] = ()) -> None:
     """One option per field of a config dataclass, in a group named by its docstring."""
     title = (config.__doc__ or config.__name__).splitlines()[0].rstrip(".")
     group = parser.add_argument_group(title)
-    hints = typing.get_type_hints(config)
+    hints, skipped = typing.get_type_hints(config), frozenset(skip)
     for field in dataclasses.fields(config):
-        if field.name in skip or "option" not in field.metadata:
+        if field.name in skipped or "option" not in field.metadata:
             continue
         spellings = _add_option(group, field, hints[field.name])
         if isinstance(parser, Parser):

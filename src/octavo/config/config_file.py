@@ -6,7 +6,6 @@ of 1.10 stays 1.10; its option says what it means. Does not know which options t
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from octavo.config.sources import Setting
 from octavo.config.texts import Shape, switch_of
 from octavo.config.words import set_in
 from octavo.errors import ConfigError
+from octavo.foundation.nearest import nearest
 
 _NULL = "tag:yaml.org,2002:null"
 
@@ -77,7 +77,7 @@ def _known(key: str, where: str, known: Mapping[str, Shape]) -> tuple[str, bool]
     positive = name.removeprefix("no_")
     if positive != name and known.get(positive) == "switch":
         return positive, True
-    near = difflib.get_close_matches(name, known, n=1)
+    near = nearest(name, known)
     hint = f"did you mean {near[0].replace('_', '-')}?" if near else "see --help for the flags"
     raise ConfigError(f"{where}: unknown key {key[:60]!r}; {hint}")
 

@@ -5,7 +5,6 @@ Does not know the command line: `cli_args.py` joins dotted flags (`--x.y 1`) to 
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -14,6 +13,7 @@ import msgspec
 
 from octavo.config.field import flag_name
 from octavo.errors import ConfigError
+from octavo.foundation.nearest import nearest
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -77,6 +77,6 @@ def generation_override(text: str | None) -> dict[str, float | int]:
 
 def _unknown(name: str) -> str:
     known = sorted((*NUMBERS, *WHOLE_NUMBERS))
-    near = difflib.get_close_matches(name, known, n=1)
+    near = nearest(name, known)
     hint = f"did you mean {near[0]}?" if near else f"it may hold {', '.join(known)}"
     return f"--override-generation-config: {name[:60]!r} cannot be overridden; {hint}"

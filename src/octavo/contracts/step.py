@@ -29,7 +29,8 @@ class SamplingSpec(msgspec.Struct, frozen=True, kw_only=True):
     keep the best token, `top_k`, `top_p`; draw. After processors the plan's mask holds again.
 
     The draw for the token at position `p` (0-based index in the whole sequence) depends on
-    `(seed, p)` and this row's logits only, never on a neighbour or on how the step was cut.
+    `(seed, p)`, this row's logits and its mask only, never on a neighbour, on how the step was cut
+    or on whether the mask was written out.
     """
 
     temperature: float = 0.0  # 0 means greedy

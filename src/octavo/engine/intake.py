@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -19,6 +18,7 @@ from octavo.contracts.kv_plan import KVPlan
 from octavo.contracts.request import BeamSpec, EngineRequest
 from octavo.contracts.step import SamplingSpec
 from octavo.engine.beam_search import check_beams_fit, check_combination, most_tokens_of_beams
+from octavo.engine.encoded import EncodedPrompt
 from octavo.engine.grammars import grammar_spec
 from octavo.engine.pooler import Pooler
 from octavo.errors import InvalidRequestError, PromptTooLongError
@@ -28,6 +28,7 @@ from octavo.pooling_params import PoolingParams
 from octavo.prompts import PromptType
 from octavo.sampling_params import LOWEST_TEMPERATURE, SamplingParams, shown, shown_some
 from octavo.scheduling.admission import check_fits, largest_request
+from octavo.text.stretches import STRETCH
 
 PROMPT_FIELDS = frozenset({"prompt", "prompt_token_ids", "token_type_ids", "cache_salt"})
 PRIORITY_RANGE = (-(2**63), 2**63 - 1)
@@ -41,22 +42,17 @@ class TextEncoder(Protocol):
     """What intake needs of a tokenizer."""
 
     def encode(
-        self, text: str, *, add_special_tokens: bool = True, param: str = "prompt"
-    ) -> list[int]: ...
+        self,
+        text: str,
+        *,
+        add_special_tokens: bool = True,
+        param: str = "prompt",
+        enough: int | None = None,
+    ) -> list[int]:
+        """Of a very long text no more than shows that there are more than `enough` ids."""
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedPrompt:
-    """A prompt as token ids inside the vocabulary, at least one."""
-
-    token_ids: list[int]
-    text: str | None = None
-    cache_salt: str | None = None
-    second_segment: int = -1  # the first token of the second of two texts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntakeLimits:
+class IntakeLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What a request is checked against."""
 
     vocab_size: int
@@ -95,10 +91,10 @@ class Intake:
         else:
             assert text is not None
             self.check_text_length(text)
-            ids = self._tokenizer.encode(text)
+            ids = self._tokenizer.encode(text, enough=self.limits.max_model_len)
         if not ids:
             raise InvalidRequestError("prompt must not be empty", param="prompt")
-        self._check_prompt_length(len(ids))
+        self._check_prompt_length(len(ids), is_cut=len(text or "") > STRETCH)
         return EncodedPrompt(ids, text, cache_salt, self._second_segment(ids, types))
 
     def check_text_length(self, text: str, param: str = "prompt") -> None:
@@ -247,15 +243,17 @@ class Intake:
         message = f"{name}: {which} out of vocabulary, which has {self.limits.vocab_size} tokens"
         return InvalidRequestError(message, param=name)
 
-    def _check_prompt_length(self, num_tokens: int) -> None:
+    def _check_prompt_length(self, num_tokens: int, *, is_cut: bool = False) -> None:
+        """`is_cut`: nobody may have counted all tokens."""
         longest = self.limits.max_model_len
         needs_answer = self.limits.pooler is None
         if num_tokens + needs_answer > longest:
             answer = " and an answer needs at least 1" if needs_answer else ""
+            count = f"at least {num_tokens}" if is_cut else str(num_tokens)
             raise PromptTooLongError(
                 f"This model's maximum context length is {longest} tokens, but the prompt has "
-                f"{num_tokens}{answer}. Shorten the prompt, or start the "
-                f"engine with a larger max_model_len.",
+                f"{count}{answer}. Please reduce the length of the input prompt, or start "
+                f"the engine with a larger max_model_len.",
                 param="prompt",
             )
 
@@ -365,20 +363,6 @@ class Intake:
                 if ids:
                     sequences[tuple(ids)] = ids
         return list(sequences.values())
-
-
-def most_tokens(keep: int, max_model_len: int) -> int:
-    """How many tokens `truncate_prompt_tokens` keeps of a prompt without an answer.
-
-    -1 means as many as the context holds. Raises InvalidRequestError for what cannot be meant.
-    """
-    if keep != -1 and not (type(keep) is int and 1 <= keep <= max_model_len):
-        raise InvalidRequestError(
-            f"truncate_prompt_tokens must be -1, or between 1 and the context of {max_model_len} "
-            f"tokens, got {shown(keep)}",
-            param="truncate_prompt_tokens",
-        )
-    return max_model_len if keep == -1 else keep
 
 
 def _check_something_left(spec: SamplingSpec) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from octavo.config.model_facts import ModelFacts, PoolingFacts
 from octavo.contracts.step import PoolingMethod
@@ -28,8 +29,7 @@ def needs_whole_prompts(facts: ModelFacts) -> bool:
     return facts.pooling is not None and (not facts.is_causal or facts.pooling.method == "mean")
 
 
-@dataclass(frozen=True, slots=True)
-class Pooler:
+class Pooler(msgspec.Struct, frozen=True):
     """What one model can make, and how its vectors are finished."""
 
     facts: PoolingFacts
@@ -59,7 +59,7 @@ class Pooler:
         task = params.task or self.tasks[0]
         if task in self.tasks:
             return task
-        message = f"task {task!r} is not supported by this model; it can {' and '.join(self.tasks)}"
+        message = f"Unsupported task: {task!r} of this model; it can {' and '.join(self.tasks)}"
         if _TOKEN_TASKS.get(task) == self.facts.task:
             message += ". Vectors of tokens need whole prompts: --no-enable-chunked-prefill"
         raise InvalidRequestError(message, param="task")

@@ -1,6 +1,6 @@
 """Request bodies: read with a limit, decoded into a struct, errors that name the field.
 
-Answers go out through `json_response`, those that may be large through `large_json_response`.
+Answers go out through `json_response`, those with long lists through `response_of_lists`.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import re
 from codecs import BOM_UTF8
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from octavo.errors import InvalidRequestError
 from octavo.server.errors import PayloadTooLargeError, UnsupportedMediaTypeError
@@ -28,7 +28,6 @@ MAX_VALUES = 2**20
 MAX_COSTLY_VALUES = 2**17  # texts, names among them, fractions, lists, objects
 _COSTLY_SIGNS = (b"{", b"[", b".", b"e", b"E")
 _PIECE = 2**16  # bytes
-_VALUES_AT_ONCE = 2**15  # of an answer: numbers or short texts, a millisecond's work
 LONGEST_NAME = 100  # characters of an unknown field that an error repeats
 _PLACE = re.compile(r"^(?P<what>.*?) - at `(?:key in )?\$\.?(?P<path>[^`]*)`$", re.DOTALL)
 _LIMIT = re.compile(r"Expected `\w+(?: \| null)?` (?P<sign>[<>]=) (?P<bound>\S+)")
@@ -108,33 +107,35 @@ def json_response(content: object, headers: dict[str, str] | None = None) -> Res
     return Response(msgspec.json.encode(content), headers=headers, media_type="application/json")
 
 
-async def large_json_response(content: msgspec.Struct) -> Response:
-    """The same for a struct with lists that may be long: other requests go on meanwhile.
+def written(values: list[Any]) -> bytes:
+    """Values as JSON without the brackets of their list."""
+    return msgspec.json.encode(values)[1:-1]
 
-    Long lists are encoded in a thread, and in pieces, since no other thread runs during one call.
+
+def response_of_lists(
+    fields: Mapping[str, object], lists: Mapping[str, Sequence[bytes] | None]
+) -> Response:
+    """An object of some fields, and of lists from parts that were `written`; None is null.
+
+    The parts are sent as they are: to join a hundred megabytes would hold up the event loop.
     """
-    fields = {name: getattr(content, name) for name in content.__struct_fields__}
-    if not any(map(_is_long, fields.values())):
-        return json_response(content)
-    body = await asyncio.to_thread(_encoded_in_pieces, fields)
-    return Response(body, media_type="application/json")
+    pieces = [msgspec.json.encode(fields)[:-1]]
+    for name, parts in lists.items():
+        pieces.append(b',"%b":' % name.encode())
+        if parts is None:
+            pieces.append(b"null")
+            continue
+        pieces += [b"[" + parts[0] if parts else b"[", *(b"," + part for part in parts[1:]), b"]"]
+    pieces.append(b"}")
 
+    async def sent() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
 
-def _is_long(value: object) -> bool:
-    return isinstance(value, list) and len(value) > _VALUES_AT_ONCE
-
-
-def _encoded_in_pieces(fields: Mapping[str, object]) -> bytes:
-    """An object; as msgspec would encode it at once."""
-    made = dict(fields)
-    for name, value in fields.items():
-        if isinstance(value, list) and _is_long(value):
-            pieces = (
-                msgspec.json.encode(value[begin : begin + _VALUES_AT_ONCE])[1:-1]
-                for begin in range(0, len(value), _VALUES_AT_ONCE)
-            )
-            made[name] = msgspec.Raw(b"[" + b",".join(pieces) + b"]")
-    return msgspec.json.encode(made)
+    length = str(sum(map(len, pieces)))
+    return StreamingResponse(
+        sent(), headers={"content-length": length}, media_type="application/json"
+    )
 
 
 def _decoded_large(body: bytes, kind: type[S]) -> S:

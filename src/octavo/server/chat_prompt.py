@@ -6,6 +6,7 @@ Rendering runs in a thread: a template is a program by a stranger, and long chat
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from octavo.errors import InvalidRequestError
@@ -19,8 +20,11 @@ async def chat_prompt(
     *,
     effort: str | None = None,
     shows_tools: bool = True,
+    messages: Sequence[Mapping[str, Any]] | None = None,
 ) -> str:
     """The rendered chat. `effort` is how much a reasoning model shall think.
+
+    `messages` are rendered in place of the body's.
 
     Raises InvalidRequestError with the template's own words, or where it knows no such effort.
     """
@@ -28,7 +32,7 @@ async def chat_prompt(
     generates = body.add_generation_prompt
     return await asyncio.to_thread(
         state.chat_template().render,
-        body.messages,
+        body.messages if messages is None else messages,
         tools=(body.tools or None) if shows_tools else None,
         documents=body.documents or None,
         add_generation_prompt=not continues if generates is None else generates,
@@ -38,9 +42,10 @@ async def chat_prompt(
 
 
 def effort_kwargs(state: ServerState, effort: str | None) -> dict[str, Any]:
-    """What tells a template of the effort; nothing where the model has no thoughts.
+    """What tells a template of the effort; nothing where it has no word for it, as in vLLM.
 
-    Raises InvalidRequestError where a model that thinks cannot be told.
+    How much to think is a hint: clients send one with every request, whatever the model. Not to
+    think is more: raises InvalidRequestError where a model that thinks cannot be told that.
     """
     template = state.chat_template()
     if effort is None:
@@ -49,7 +54,7 @@ def effort_kwargs(state: ServerState, effort: str | None) -> dict[str, Any]:
         return {"reasoning_effort": effort}
     if effort == "none" and template.uses("enable_thinking"):
         return {"enable_thinking": False}
-    if state.format.style is None:
+    if state.format.style is None or effort != "none":
         return {}
     raise InvalidRequestError(
         f"reasoning_effort {effort!r} means nothing to this model's chat template; leave it out",

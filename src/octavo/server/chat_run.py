@@ -26,7 +26,8 @@ from octavo.server.schemas.chat import (
 )
 from octavo.server.schemas.sampling import beam_of, check_served, sampling_params, tokens_of
 from octavo.server.state import ServerState, prompt_of
-from octavo.server.truncation import cut_prompt
+from octavo.server.told_tools import with_tools
+from octavo.server.truncation import encoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +116,15 @@ async def _text_of(
 async def rendered_chat(
     state: ServerState, body: ChatCompletionRequest, answer: AnswerFormat
 ) -> str:
-    """The prompt's text."""
+    """The prompt's text; of a demanded call a model without words for tools is told in ours."""
+    messages = None
+    demands = answer.choice.kind in ("required", "named")
+    if demands and body.messages and not state.chat_template().uses("tools"):
+        messages = with_tools(body.messages, body.tools or (), answer.choice.name)
     return await chat_prompt(
         state,
         body,
+        messages=messages,
         effort=body.reasoning_effort,
         shows_tools=answer.choice.kind != "none"
         or not state.config.exclude_tools_when_tool_choice_none,
@@ -129,12 +135,8 @@ async def chat_token_ids(
     state: ServerState, body: ChatCompletionRequest, text: str, names: Mapping[str, str]
 ) -> list[int]:
     """The prompt's tokens, cut where the request says so."""
-    if body.truncate_prompt_tokens is None:
-        state.loaded.intake.check_text_length(text, names.get("prompt", "messages"))
-    with errors_name(names):
-        ids = await state.tokenise(text, add_special_tokens=bool(body.add_special_tokens))
-    ids, _ = cut_prompt(
-        ids, body.truncate_prompt_tokens, state.loaded.max_model_len, body.truncation_side
+    ids, _ = await encoded(
+        state, text, body, adds_specials=bool(body.add_special_tokens), names=names
     )
     return ids
 

@@ -20,8 +20,10 @@ def errors_name(names: Mapping[str, str]) -> Iterator[None]:
 
 
 def _text(message: str, names: Mapping[str, str]) -> str:
-    """`the prompt has` and `prompt has` both become `messages has`; `max_logprobs` stays."""
+    """`the prompt`, `the input prompt` and `prompt` become `messages`; `max_logprobs` stays."""
     if not names:
         return message
     words = "|".join(map(re.escape, names))
-    return re.sub(rf"(?<![\w-])(?:the )?({words})(?!\w)", lambda found: names[found[1]], message)
+    return re.sub(
+        rf"(?<![\w-])(?:the (?:input )?)?({words})(?!\w)", lambda found: names[found[1]], message
+    )

@@ -19,6 +19,7 @@ from octavo.server.auth import ADMIN_PATHS, OPEN_PATHS
 from octavo.server.described import Operation, Query, description_of
 from octavo.server.error_shapes import MESSAGES_PATH, OLLAMA_PREFIX, speaks_anthropic
 from octavo.server.openapi_fields import add_meanings
+from octavo.server.openapi_texts import allow_texts
 from octavo.server.pages import PAGE_PATHS
 from octavo.server.schemas.errors import ErrorAnswer, MessagesErrorAnswer, OllamaErrorAnswer
 from octavo.version import version
@@ -52,7 +53,14 @@ def openapi_document(routes: RouteTable, *, root_path: str = "") -> Json:
     routes = tuple(route for route in routes if _is_shown(route[2]))
     types = [*_ERROR_SHAPES.values(), *_types_of(routes)]
     schemas, components = msgspec.json.schema_components(types, ref_template=SCHEMAS)
-    builder = _Paths(dict(zip(types, schemas, strict=True)), components)
+    known = dict(zip(types, schemas, strict=True))
+    bodies = set(_bodies_of(routes))
+    allow_texts(
+        [known[kind] for kind in bodies],
+        [schema for kind, schema in known.items() if kind not in bodies],
+        components,
+    )
+    builder = _Paths(known, components)
     counts = _counts(handler.__name__ for _, _, handler in routes)
     paths: Json = {}
     for method, path, handler in routes:
@@ -92,6 +100,14 @@ def _types_of(routes: RouteTable) -> Iterator[Any]:
             yield from (
                 kind for kind in (said.body, said.answer, stream, *said.also.values()) if kind
             )
+
+
+def _bodies_of(routes: RouteTable) -> Iterator[Any]:
+    """Types of the bodies that requests have."""
+    for _, _, handler in routes:
+        said = description_of(handler)
+        if said is not None and said.body:
+            yield said.body
 
 
 def _counts(names: Iterable[str]) -> dict[str, int]:

@@ -1,13 +1,14 @@
 """HTTP/1.1 on one connection: uvicorn's parser, with bounds that it does not have.
 
-Owns what is said before a request is complete: 431 for a head that does not end, 408 for one that
-does not come, 400 for what is no HTTP. Each is a whole answer in JSON that ends the connection, and
-none is written into the middle of another answer.
+Owns what becomes of a client that sends no more, and what is said before a request is complete:
+431 for a head that does not end, 408 for one that does not come, 400 for what is no HTTP. Each is
+a whole answer in JSON that ends the connection, and none is written into the middle of another.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from http import HTTPStatus
 from typing import Any
 
@@ -17,6 +18,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from octavo.server.errors import error_body
 
 HEAD_TIMEOUT_S = 30.0
+# Says nothing to a client that listens still; one that has closed its socket answers with a reset.
+_ARE_YOU_THERE = b"HTTP/1.1 100 Continue\r\n\r\n"
+FIRST_LOOK_S, LONGEST_LOOK_S = 0.05, 1.0  # whether the reset has come
 
 
 def bounded_protocol(max_head_bytes: int) -> type[asyncio.Protocol]:
@@ -34,6 +38,7 @@ class _BoundedHttp(HttpToolsProtocol):
     _is_in_body = False
     _has_completed = False  # a request, in the piece of data at hand
     _head_timer: asyncio.TimerHandle | None = None
+    _look_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -41,7 +46,36 @@ class _BoundedHttp(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        if self._look_timer is not None:
+            self._look_timer.cancel()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio asks whether to stay open
+        """The client sends no more: it has gone, or it has closed its half and waits.
+
+        Both look the same until something is sent. So the request is answered, and where the answer
+        has not begun the client is asked whether it is there, as far as HTTP/1.0 allows it.
+        """
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or self._is_in_body:
+            return False
+        newest = self.pipeline[0][0] if self.pipeline else cycle
+        newest.keep_alive = False
+        if not cycle.response_started and cycle.scope["http_version"] != "1.0":
+            self.transport.write(_ARE_YOU_THERE)
+        self._look_later(FIRST_LOOK_S)
+        return True
+
+    def _look_later(self, delay_s: float) -> None:
+        self._look_timer = self.loop.call_later(delay_s, self._look, delay_s)
+
+    def _look(self, delay_s: float) -> None:
+        """End the connection of a client that has gone; nobody else reads what it would tell."""
+        connection = self.transport.get_extra_info("socket")
+        if connection is not None and connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.transport.abort()
+        else:
+            self._look_later(min(2 * delay_s, LONGEST_LOOK_S))
 
     def data_received(self, data: bytes) -> None:
         if not self._is_in_body and self._head_timer is None:

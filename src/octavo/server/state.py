@@ -202,13 +202,31 @@ class ServerState:
         assert self._template is not None, "require_ready comes first"
         return self._template
 
-    async def tokenise(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Token ids; neither a long text nor many in a row hold up the event loop."""
+    async def tokenise(
+        self,
+        text: str,
+        *,
+        add_special_tokens: bool,
+        enough: int | None = None,
+        at_end: bool = False,
+    ) -> list[int]:
+        """Token ids; neither a long text nor many in a row hold up the event loop.
+
+        Of a very long text no more than is needed to see that there are more than `enough` ids:
+        the first ones, or the last ones if `at_end`.
+        """
         if len(text) < LONG_TEXT:
             await asyncio.sleep(0)
             return self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        if at_end and enough is not None:
+            return await asyncio.to_thread(
+                self.tokenizer.encode_last,
+                text,
+                enough + 1,
+                add_special_tokens=add_special_tokens,
+            )
         return await asyncio.to_thread(
-            self.tokenizer.encode, text, add_special_tokens=add_special_tokens
+            self.tokenizer.encode, text, add_special_tokens=add_special_tokens, enough=enough
         )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
-from octavo.engine.intake import most_tokens
+from octavo.engine.encoded import most_tokens
 from octavo.errors import RequestFailedError
 from octavo.outputs import PoolingRequestOutput
 from octavo.pooling_params import PoolingParams
@@ -120,7 +120,13 @@ async def token_prompts(state: ServerState, body: InputFields) -> list[TokensPro
     if has_messages(body):
         check_num_messages(body, state.config.max_messages)
         text = await chat_prompt(state, body)
-        ids = await state.tokenise(text, add_special_tokens=bool(body.add_special_tokens))
+        if keep is None:
+            state.loaded.intake.check_text_length(text, "messages")
+        ids = await state.tokenise(
+            text,
+            add_special_tokens=bool(body.add_special_tokens),
+            enough=state.loaded.max_model_len if keep is None else keep,
+        )
         return [prompt_of(ids if keep is None else ids[:keep], text, body.cache_salt)]
     adds_specials = body.add_special_tokens is not False
     prompts = []
@@ -132,10 +138,12 @@ async def token_prompts(state: ServerState, body: InputFields) -> list[TokensPro
             continue
         if keep is None:
             state.loaded.intake.check_text_length(given, "input")
-            ids = await state.tokenise(given, add_special_tokens=adds_specials)
+            ids = await state.tokenise(
+                given, add_special_tokens=adds_specials, enough=state.loaded.max_model_len
+            )
         elif adds_specials:
             ids = await asyncio.to_thread(state.tokenizer.encode_cut, given, keep)
         else:
-            ids = (await state.tokenise(given, add_special_tokens=False))[:keep]
+            ids = (await state.tokenise(given, add_special_tokens=False, enough=keep))[:keep]
         prompts.append(prompt_of(ids, given, body.cache_salt))
     return prompts

@@ -13,11 +13,12 @@ from octavo.contracts.own_models import load_plugins, registered_names
 from octavo.errors import ModelFileError, UnsupportedModelError
 from octavo.sizing.counting_weights import count_parameters
 from octavo.sizing.model_shape import KvEntry, ModelShape, Storage, weight_bytes
-from octavo.sizing.storage import storage_of
+from octavo.sizing.storage import rounded, storage_of
 from octavo.weights.fields import Fields
 from octavo.weights.hf_config import facts_from_config, text_section
 from octavo.weights.hf_families import FAMILIES, base_architecture
 from octavo.weights.quant.method import Quantisation, find_quantisation
+from octavo.weights.quant.online import online_types
 
 
 def shape_from_config(
@@ -26,12 +27,15 @@ def shape_from_config(
     name: str,
     storage: Storage | None = None,
     folder: Path | None = None,
+    *,
+    quantization: str = "auto",
 ) -> ModelShape:
     """The shape of a model, from the content of its config.json alone.
 
     `storage` replaces what the file says about it; in `folder`, where there is one, other files may
-    say how it is quantised. Raises UnsupportedModelError that lists what can be counted,
-    CorruptFileError that names a key.
+    say how it is quantised; `quantization` is that of the command line. Raises
+    UnsupportedModelError that lists what can be counted, CorruptFileError that names a key,
+    ConfigError where the option contradicts the file.
     """
     config = Fields(values, where)
     text = text_section(config)
@@ -40,6 +44,9 @@ def shape_from_config(
         typed = text if "dtype" in text or "torch_dtype" in text else config
         storage = storage_of(typed, quantisation)
         is_served = quantisation is None or _is_read(quantisation)
+        found = None if quantisation is None else quantisation.method
+        types = online_types(quantization, found, name)
+        storage = storage if types is None else rounded(storage, types[0])
     else:
         is_served = True
     names = config.texts("architectures")
@@ -48,10 +55,10 @@ def shape_from_config(
         if base_architecture(architecture) is not None:
             facts = facts_from_config(values, where)
             return shape_from_facts(facts, name, storage, is_served=is_served)
-    found = ", ".join(names) or "none"
+    given = ", ".join(names) or "none"
     known = ", ".join(sorted({*FAMILIES, *registered_names()}))
     raise UnsupportedModelError(
-        f"{where}: the parameters of the architecture {found} cannot be counted. Known: {known}"
+        f"{where}: the parameters of the architecture {given} cannot be counted. Known: {known}"
     )
 
 

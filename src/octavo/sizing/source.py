@@ -13,30 +13,41 @@ from pathlib import Path
 from octavo.sizing.config_shape import shape_from_config, shape_from_facts
 from octavo.sizing.model_shape import ModelShape, Storage
 from octavo.sizing.storage import storage_named
-from octavo.weights.checkpoint import Checkpoint
-from octavo.weights.hf_folder import CONFIG
+from octavo.weights.checkpoint import CONFIG, Checkpoint
 from octavo.weights.hub import download_config
-from octavo.weights.hub_cache import parse_hub_model
+from octavo.weights.hub_names import parse_hub_model
 from octavo.weights.json_file import read_fields
+from octavo.weights.quant.online import with_quantisation
 from octavo.weights.source import open_checkpoint
 
 
 def find_shape(
-    model: str, *, revision: str | None = None, storage: Storage | None = None
+    model: str,
+    *,
+    revision: str | None = None,
+    storage: Storage | None = None,
+    quantization: str = "auto",
 ) -> ModelShape:
     """The shape of a model: a config.json, a folder that has one, a GGUF file, a name.
 
-    `storage` replaces what the files say about the type of weights. Raises as `open_checkpoint`
-    does, UnsupportedModelError for a model whose parameters cannot be counted.
+    `storage` replaces what the files say about the type of weights, `quantization` is that of the
+    command line. Raises as `open_checkpoint` does, UnsupportedModelError for a model whose
+    parameters cannot be counted, ConfigError for a quantization that contradicts the files.
     """
     config = _config_of(model, revision)
     if config is not None:
         is_local = Path(model).expanduser().exists()
         name = config.resolve().parent.name if is_local else model
         return shape_from_config(
-            read_fields(config).values, str(config), name, storage, config.parent
+            read_fields(config).values,
+            str(config),
+            name,
+            storage,
+            config.parent,
+            quantization=quantization,
         )
-    return _checkpoint_shape(open_checkpoint(model, revision=revision), storage)
+    checkpoint = open_checkpoint(model, revision=revision)
+    return _checkpoint_shape(with_quantisation(checkpoint, quantization), storage)
 
 
 def _config_of(model: str, revision: str | None) -> Path | None:

@@ -7,6 +7,7 @@ shapes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from octavo.errors import ConfigError, UnsupportedModelError
@@ -38,6 +39,17 @@ def storage_of(text: Fields, quantisation: Quantisation | None) -> Storage:
         return Storage("mxfp4 experts", bits, bits, bits, _MXFP4_BITS)
     kind, matrix_bits = METHODS[quantisation.method](quantisation.config)
     return Storage(f"{quantisation.method} {kind}", bits, bits, matrix_bits, matrix_bits)
+
+
+def rounded(floats: Storage, to: WeightType) -> Storage:
+    """Floats whose matrices become `to` while they are loaded; tables and vectors stay."""
+    bits = 8 * to.block_bytes / to.block_elements
+    return replace(
+        floats,
+        name=f"{to.name} and {floats.name}",
+        matrix_bits=bits,
+        expert_bits=bits,
+    )
 
 
 def storage_named(name: str) -> Storage:

@@ -33,11 +33,13 @@ class Matcher(Protocol):
         """A bit for each token; the lowest bit of a byte comes first."""
 
     @property
-    def source(self) -> tuple[int, int, int] | None:
+    def source(self) -> int | None:
         """Of its masks, see `PendingMask`; None where only Python can ask for them."""
 
     def consume_token(self, token: int) -> bool: ...
-    def is_stopped(self) -> bool: ...
+    def is_stopped(self) -> bool:
+        """Whether the token that was consumed last is the last one that there can be."""
+
     def deep_copy(self) -> Matcher: ...
 
 

@@ -142,7 +142,7 @@ class GrammarConstraint:
         return self.bits() if self._source is None else self
 
     @property
-    def source(self) -> tuple[int, int, int]:
+    def source(self) -> int:
         """See `PendingMask`."""
         assert self._source is not None, "its masks are bytes"
         return self._source

@@ -25,14 +25,19 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Protocol
 from weakref import finalize
 
 import llguidance
 
+from octavo.contracts.grammar import MaskSource
+
 _SPECIAL_MARK = b"\xff"  # in front of tokens that no text spells; no UTF-8 has it
 _NO_TOKEN = 0xFFFFFFFF
+_NONE = -1  # in a MaskSource
+_KEPT_TEXTS = 4096
+_MAX_KEPT_BYTES = 200  # of a text
 _MESSAGE_BYTES = 4096
 _INIT_ROOM = 1024  # a newer library may write a longer structure
 
@@ -107,7 +112,7 @@ class CAutomata:
         self._library = _library()
         self._max_grammar_size = max_grammar_size
         self._eos_token_ids = frozenset(tokens.eos_token_ids)
-        self._encode = tokens.encode
+        self._ids_of = _ids_of_texts(tokens.encode)
         self._tokenize = _Tokenize(self._write_ids)  # the library calls it as long as we live
         self._address = self._open(tokens)
         _free_with(self, self._library.llg_free_tokenizer, self._address)
@@ -141,8 +146,9 @@ class CAutomata:
 
     def _open(self, tokens: Tokens) -> int:
         special = tokens.special_ids
+        # No text spells an id without a token either; empty bytes would fit everywhere.
         raw = [
-            _SPECIAL_MARK + token if id_ in special else token
+            token if token and id_ not in special else _SPECIAL_MARK + token
             for id_, token in enumerate(tokens.token_bytes)
         ]
         lengths = array("I", map(len, raw))
@@ -169,10 +175,20 @@ class CAutomata:
 
     def _write_ids(self, _: int, text: int, num_bytes: int, out: int, capacity: int) -> int:
         """The library's question for the ids of a text."""
-        ids = array("I", self._encode(ctypes.string_at(text, num_bytes).decode()))
+        ids = self._ids_of(ctypes.string_at(text, num_bytes))
         written = min(len(ids), capacity)
         ctypes.memmove(out, ids.buffer_info()[0], written * ids.itemsize)
         return len(ids)
+
+
+def _ids_of_texts(encode: Callable[[str], list[int]]) -> Callable[[bytes], array[int]]:
+    """Ids of texts. What a grammar prescribes is short, and comes in every answer under it."""
+
+    def ids_of(text: bytes) -> array[int]:
+        return array("I", encode(text.decode()))
+
+    kept = lru_cache(_KEPT_TEXTS)(ids_of)
+    return lambda text: kept(text) if len(text) <= _MAX_KEPT_BYTES else ids_of(text)
 
 
 class CMatcher:
@@ -184,7 +200,15 @@ class CMatcher:
         self._address = address
         self._warnings = warnings
         self._mask_bytes = self._library.llg_matcher_get_mask_byte_size(address)
-        self.source = (self._library.fill_address, address, self._mask_bytes)
+        self._is_stopped: bool = self._library.llg_matcher_is_stopped(address)
+        self._source = MaskSource(
+            **self._library.addresses,
+            state=address,
+            num_bytes=self._mask_bytes,
+            only=self._only_token(),
+            told=_NONE,
+        )
+        self.source = ctypes.addressof(self._source)
         _free_with(self, self._library.llg_free_matcher, address)
 
     def is_error(self) -> bool:
@@ -208,13 +232,30 @@ class CMatcher:
 
     def consume_token(self, token: int) -> bool:
         """See `Matcher`."""
-        if self.is_stopped() and not self.is_error() and self._automata.is_end(token):
+        source = self._source
+        if source.told != _NONE:  # whoever drew it has told it
+            assert source.told == token, f"{source.told} was told instead of {token}"
+            source.told = _NONE
+            self._is_stopped = bool(source.has_ended)
+            return bool(source.status == 0)
+        if self._is_stopped and not self.is_error() and self._automata.is_end(token):
             return True
-        return bool(self._library.llg_matcher_consume_token(self._address, token) == 0)
+        status = self._library.llg_matcher_consume_token(self._address, token)
+        self._is_stopped = self._library.llg_matcher_is_stopped(self._address)
+        source.only = _NONE if self._is_stopped else self._only_token()
+        return bool(status == 0)
 
     def is_stopped(self) -> bool:
         """See `Matcher`."""
-        return bool(self._library.llg_matcher_is_stopped(self._address))
+        return self._is_stopped
+
+    def _only_token(self) -> int:
+        """The token that must come next: the text is certain, and this is how the tokenizer begins
+        it. -1: others may come, or the end.
+        """
+        token = c_uint32()
+        found = self._library.llg_matcher_compute_ff_tokens(self._address, byref(token), 1)
+        return token.value if found > 0 else _NONE
 
     def deep_copy(self) -> CMatcher:
         """See `Matcher`."""
@@ -234,9 +275,10 @@ class _Library:
                 raise UnknownLayoutError(f"{path} has no {name}") from None
             function.restype, function.argtypes = result, arguments
             setattr(self, name, function)
-        fill = ctypes.cast(library.llg_matcher_compute_mask_into, c_void_p).value
-        assert fill is not None
-        self.fill_address = fill
+        self.addresses = {
+            field: ctypes.cast(getattr(library, name), c_void_p).value
+            for field, name in _SOURCE_FUNCTIONS.items()
+        }
         self._check_layout()
 
     def defaults(self, tokenizer: int | None) -> _ConstraintInit:
@@ -273,8 +315,18 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {  # name -> result, arguments
     "llg_matcher_get_error": (c_char_p, _MATCHER),
     "llg_matcher_get_mask_byte_size": (c_size_t, _MATCHER),
     "llg_matcher_compute_mask_into": (c_int32, _MATCHER, c_void_p, c_size_t),
+    "llg_matcher_compute_ff_tokens": (c_int32, _MATCHER, c_void_p, c_size_t),
+    "llg_matcher_validate_tokens": (c_int32, _MATCHER, c_void_p, c_size_t),
     "llg_matcher_consume_token": (c_int32, _MATCHER, c_uint32),
     "llg_matcher_is_stopped": (c_bool, _MATCHER),
+}
+
+_SOURCE_FUNCTIONS = {  # field of MaskSource -> name
+    "fill": "llg_matcher_compute_mask_into",
+    "count_fitting": "llg_matcher_validate_tokens",
+    "consume": "llg_matcher_consume_token",
+    "is_over": "llg_matcher_is_stopped",
+    "find_only": "llg_matcher_compute_ff_tokens",
 }
 
 

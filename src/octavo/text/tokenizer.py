@@ -9,37 +9,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
+
+import msgspec
 
 from octavo.errors import InvalidRequestError
 from octavo.text.library import Library
 from octavo.text.spelling import SPELLED, Spelling, spelling_of_decoder
-from octavo.text.tokenizer_files import TokenizerFiles, open_library
+from octavo.text.stretches import STRETCH, stretches
 from octavo.text.vocabulary import Vocabulary
-
-# Names under which a chat template sees special tokens.
-NAMED_TOKENS = (
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-)
-# Classes whose add_bos_token and add_eos_token decide; for all others tokenizer.json says it alone.
-FLAG_CLASSES = ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer")
-
 
 # Characters from which on a text takes longer than handing it to the library as a batch of one.
 LONG_TEXT = 4096
 _JOINED_AT_ONCE = 2**14  # parts of a text, during which no other thread runs
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True):
     """Ids put before and after a text whose special tokens are wanted."""
 
     begin: tuple[int, ...] = ()
@@ -78,19 +64,78 @@ class Tokenizer:
         return self.vocabulary.special_ids
 
     def encode(
-        self, text: str, *, add_special_tokens: bool = True, param: str = "prompt"
+        self,
+        text: str,
+        *,
+        add_special_tokens: bool = True,
+        param: str = "prompt",
+        enough: int | None = None,
     ) -> list[int]:
         """Token ids of a text; BOS and EOS are added where the model's own rules say so.
 
         Other threads run while a long text is encoded: the library lets go of the GIL for batches
-        only. Raises InvalidRequestError, naming `param`, for text that no UTF-8 can carry.
+        only. A text of more than `STRETCH` characters is left off once there are more than `enough`
+        ids. Raises InvalidRequestError, naming `param`, for text that no UTF-8 can carry.
         """
         frame = self._frame if add_special_tokens else Frame()
-        ids: list[int] = self._encoding(text, frame is None, param).ids
+        if len(text) > STRETCH:
+            ids: list[int] = []
+            for some in self.encode_by_stretch(text, add_special_tokens, param=param):
+                ids += some
+                if enough is not None and len(ids) > enough:
+                    break
+            return ids
+        ids = self._encoding(text, frame is None, param).ids
         return ids if frame is None else [*frame.begin, *ids, *frame.end]
+
+    def encode_by_stretch(
+        self, text: str, add_special_tokens: bool = True, *, param: str = "prompt"
+    ) -> Iterator[list[int]]:
+        """The same ids, a bounded number at a time, so that none are kept that nobody wants."""
+        frame = self._whole_frame() if add_special_tokens else Frame()
+        yield [*frame.begin]
+        for ids, _ in self._stretches(text, param):
+            yield ids
+        yield [*frame.end]
+
+    def encode_last(
+        self, text: str, num_tokens: int, *, add_special_tokens: bool = True, param: str = "prompt"
+    ) -> list[int]:
+        """The last ids of a text, special tokens among them."""
+        last: list[int] = []
+        for some in self.encode_by_stretch(text, add_special_tokens, param=param):
+            last = [*last, *some][-num_tokens:]
+        return last
+
+    def _stretches(self, text: str, param: str) -> Iterator[tuple[list[int], int]]:
+        return stretches(text, lambda part: self._encoding(part, False, param).ids)
+
+    def _whole_frame(self) -> Frame:
+        """What is put around a text, whoever does it."""
+        if self._frame is not None:
+            return self._frame
+        bare, framed = (self._encoding("a", adds, "prompt").ids for adds in (False, True))
+        begin = next(
+            place
+            for place in range(len(framed) - len(bare) + 1)
+            if framed[place : place + len(bare)] == bare
+        )
+        return Frame(tuple(framed[:begin]), tuple(framed[begin + len(bare) :]))
+
+    def _beginning(self, text: str, num_tokens: int, param: str) -> str:
+        """As much of a text as has the first `num_tokens` tokens of it, and not much more."""
+        if len(text) <= STRETCH:
+            return text
+        num_found = 0
+        for ids, place in self._stretches(text, param):
+            num_found += len(ids)
+            if num_found >= num_tokens:
+                return text[:place]
+        return text
 
     def encode_cut(self, text: str, max_tokens: int, *, param: str = "prompt") -> list[int]:
         """The same for the beginning of a text that fits, with its special tokens, `max_tokens`."""
+        text = self._beginning(text, max_tokens, param)
         encoding, frame = self._encoding(text, False, param), self._frame
         if frame is None:
             library: Any = self.library
@@ -113,6 +158,8 @@ class Tokenizer:
         That place is by the segments of the tokenizer's rules, -1 where they have none. Of a pair
         that is too long the second text is cut first.
         """
+        if max_tokens is not None:
+            first, second = (self._beginning(one, max_tokens, param) for one in (first, second))
         head, tail = self._encoding(first, False, param), self._encoding(second, False, param)
         frame, library = self._frame, cast(Any, self.library)
         num_special = (
@@ -133,6 +180,7 @@ class Tokenizer:
 
     def beginning(self, text: str, max_tokens: int) -> str:
         """The beginning of a text that `max_tokens` tokens stand for, special ones aside."""
+        text = self._beginning(text, max_tokens + 1, "prompt")
         ids = self.encode(text, add_special_tokens=False)
         if len(ids) <= max_tokens:
             return text
@@ -214,44 +262,6 @@ class Tokenizer:
     def _id_of_named(self, name: str) -> int | None:
         token = self.special_tokens.get(name)
         return None if token is None else self.id_of(token)
-
-
-def tokenizer_from_json(files: TokenizerFiles) -> Tokenizer:
-    """The tokenizer of a folder that has tokenizer.json, and what its other files say.
-
-    Raises CorruptFileError when the file is malformed.
-    """
-    library = open_library(files)
-    named = {
-        name: token
-        for name, token in files.named_tokens(NAMED_TOKENS).items()
-        if library.token_to_id(token) is not None
-    }
-    added = library.get_added_tokens_decoder()
-    special = {id_ for id_, token in added.items() if token.special}
-    for token in (*named.values(), *files.further_special_tokens()):
-        id_ = library.token_to_id(token)
-        if id_ is not None:
-            special.add(id_)
-    frame = _frame_of_flags(files, library, named)
-    return Tokenizer(library, named_tokens=named, special_ids=special, frame=frame)
-
-
-def _frame_of_flags(
-    files: TokenizerFiles, library: Library, named: Mapping[str, str]
-) -> Frame | None:
-    """What add_bos_token and add_eos_token demand; None where tokenizer.json decides."""
-    if files.tokenizer_class.removesuffix("Fast") not in FLAG_CLASSES:
-        return None
-    add_bos, add_eos = files.flag("add_bos_token"), files.flag("add_eos_token")
-    if add_bos is None and add_eos is None:
-        return None
-
-    def ids(wanted: bool | None, name: str) -> tuple[int, ...]:
-        id_ = library.token_to_id(named[name]) if wanted and name in named else None
-        return () if id_ is None else (id_,)
-
-    return Frame(ids(add_bos, "bos_token"), ids(add_eos, "eos_token"))
 
 
 class _ByteReader:

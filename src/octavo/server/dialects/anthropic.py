@@ -14,6 +14,7 @@ from octavo.server.dialects.anthropic_blocks import chat_messages, system_messag
 from octavo.server.dialects.places import check_names, spelled, text_at, wrong
 from octavo.server.schemas.chat import ChatCompletionRequest
 from octavo.server.schemas.messages import MessagesPrompt, MessagesRequest
+from octavo.server.schemas.switches import switch_at
 from octavo.server.schemas.tools import offered_tools, tool_choice_of
 from octavo.server.state import ServerState
 
@@ -103,9 +104,8 @@ def _add_choice(chat: ChatCompletionRequest, choice: Mapping[str, Any]) -> None:
         chat.tool_choice = _CHOICES[kind]
     else:
         raise wrong("tool_choice.type", "must be one of auto, any, tool, none")
-    single = choice.get("disable_parallel_tool_use")
-    if not isinstance(single, bool | None):
-        raise wrong("tool_choice.disable_parallel_tool_use", "must be true or false")
+    where = "tool_choice.disable_parallel_tool_use"
+    single = switch_at(choice.get("disable_parallel_tool_use"), where)
     chat.parallel_tool_calls = False if single else None
 
 

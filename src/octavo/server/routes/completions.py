@@ -24,7 +24,7 @@ from octavo.server.schemas.structured import field_of, form_of
 from octavo.server.serving import Answer, respond, tenant_of
 from octavo.server.sse import EVENTS
 from octavo.server.state import ServerState, new_id, prompt_of
-from octavo.server.truncation import cut_prompt
+from octavo.server.truncation import cut_prompt, encoded, tokens_kept
 
 DEFAULT_MAX_TOKENS = 16
 
@@ -188,14 +188,10 @@ async def _token_prompts(
     adds_specials = body.add_special_tokens is not False
     for given in prompts_of(body):
         if isinstance(given, str):
-            if body.truncate_prompt_tokens is None:
-                state.loaded.intake.check_text_length(given)
-            ids = await state.tokenise(given, add_special_tokens=adds_specials)
+            ids, was_cut = await encoded(state, given, body, adds_specials=adds_specials, names={})
         else:
-            ids = given
-        ids, was_cut = cut_prompt(
-            ids, body.truncate_prompt_tokens, state.loaded.max_model_len, body.truncation_side
-        )
+            keep = tokens_kept(body, state.loaded.max_model_len)
+            ids, was_cut = cut_prompt(given, keep, body.truncation_side)
         text = given if isinstance(given, str) and not was_cut else None
         prompts.append(prompt_of(ids, text, salt))
     return prompts

@@ -50,13 +50,21 @@ async def invoke(request: Request) -> Response | ASGIApp:
     state.require_ready()
     pooling = state.loaded.facts.pooling
     by_field = _OF_TEXT if pooling is None else _OF_VECTORS
-    handler = next((by_field[name] for name in by_field if name in fields), None)
+    told = [name for name in by_field if name in fields and not _is_null(fields[name])]
+    if len({by_field[name] for name in told}) > 1:
+        message = f"{' and '.join(told)} exclude each other: each is a request of its own kind"
+        raise InvalidRequestError(message, param=told[-1])
+    handler = by_field[told[0]] if told else None
     if handler is None and pooling is not None and ("input" in fields or "messages" in fields):
         handler = classify if pooling.task == "classify" else create_embedding
     if handler is None:
         known = [*by_field] if pooling is None else [*by_field, "input", "messages"]
         raise InvalidRequestError(f"the body needs one of the fields {', '.join(known)}")
     return await handler(_again(request, raw))
+
+
+def _is_null(value: msgspec.Raw) -> bool:
+    return memoryview(value).nbytes == len(b"null") and bytes(value) == b"null"
 
 
 def _again(request: Request, raw: bytes) -> Request:

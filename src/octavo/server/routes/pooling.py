@@ -10,6 +10,7 @@ from typing import Any, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
+from octavo.errors import InvalidRequestError
 from octavo.outputs import PoolingRequestOutput
 from octavo.pooling_params import PoolingParams, PoolingTask
 from octavo.server.bodies import json_response
@@ -72,6 +73,9 @@ async def create_embedding(request: Request) -> Response:
 async def create_pooling(request: Request) -> Response:
     """Whatever the model makes of each input, or of each of its tokens."""
     state, body, model = await read_request(request, PoolingRequest)
+    if body.task == "plugin":
+        message = "No IOProcessor plugin installed. Octavo has none; leave task out"
+        raise InvalidRequestError(message, param="task")
     form = VectorForm.of(body)
     params = PoolingParams(
         dimensions=body.dimensions,

@@ -152,7 +152,9 @@ class _Scorer:
             if keep is not None:
                 return prompt_of(tokenizer.encode_cut(text, keep), None, None)
             intake.check_text_length(text)
-            return prompt_of(tokenizer.encode(text), None, None)
+            return prompt_of(
+                tokenizer.encode(text, enough=self.state.loaded.max_model_len), None, None
+            )
 
         prompts = await asyncio.to_thread(lambda: [prompt(text) for text in texts])
         made = dict(zip(texts, await self._vectors(request, prompts, "embed"), strict=True))

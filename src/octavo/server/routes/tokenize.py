@@ -8,13 +8,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.errors import InvalidRequestError
-from octavo.server.bodies import json_response, large_json_response
+from octavo.server.bodies import json_response, response_of_lists, written
 from octavo.server.chat_prompt import chat_prompt
 from octavo.server.described import BODY_ERRORS, HELLO, MODEL_ERRORS, described
 from octavo.server.errors import ResourceNotFoundError
 from octavo.server.routes.health import state_of
 from octavo.server.routes.reading import read_request
-from octavo.server.schemas.chat import check_chat_prompt, check_num_messages
+from octavo.server.schemas.chat import check_chat_prompt, check_no_chat, check_num_messages
 from octavo.server.schemas.tokenize import (
     AddedTokenShown,
     DetokenizeRequest,
@@ -23,7 +23,8 @@ from octavo.server.schemas.tokenize import (
     TokenizeResponse,
     TokenizerInfo,
 )
-from octavo.text.tokenizer import Tokenizer
+from octavo.server.state import ServerState
+from octavo.text.tokenizer import LONG_TEXT, Tokenizer
 
 
 @described(
@@ -36,6 +37,7 @@ async def tokenize(request: Request) -> Response:
     """Token ids of a text, or of a chat as the template renders it."""
     state, body, _ = await read_request(request, TokenizeRequest)
     if body.prompt is not None:
+        check_no_chat(body, "prompt")
         text, adds_specials = body.prompt, body.add_special_tokens is not False
     elif body.messages is not None:
         check_num_messages(body, state.config.max_messages)
@@ -44,17 +46,28 @@ async def tokenize(request: Request) -> Response:
         adds_specials = bool(body.add_special_tokens)
     else:
         raise InvalidRequestError("prompt or messages is missing", param="prompt")
-    tokens = await state.tokenise(text, add_special_tokens=adds_specials)
-    strings = None
-    if body.return_token_strs:
-        strings = await asyncio.to_thread(lambda: [*map(state.tokenizer.piece_of, tokens)])
-    return await large_json_response(
-        TokenizeResponse(
-            count=len(tokens),
-            max_model_len=state.loaded.max_model_len,
-            tokens=tokens,
-            token_strs=strings,
-        )
+    arguments = (text, adds_specials, bool(body.return_token_strs))
+    if len(text) < LONG_TEXT:
+        await asyncio.sleep(0)  # many in a row let others in between
+        return _tokenized(state, *arguments)
+    return await asyncio.to_thread(_tokenized, state, *arguments)
+
+
+def _tokenized(state: ServerState, text: str, adds_specials: bool, shows_strings: bool) -> Response:
+    """A `TokenizeResponse`; of a long text nothing is kept but the bytes of the answer."""
+    tokenizer, count = state.tokenizer, 0
+    ids: list[bytes] = []
+    strings: list[bytes] = []
+    for some in tokenizer.encode_by_stretch(text, adds_specials):
+        if not some:
+            continue
+        count += len(some)
+        ids.append(written(some))
+        if shows_strings:
+            strings.append(written([*map(tokenizer.piece_of, some)]))
+    return response_of_lists(
+        {"count": count, "max_model_len": state.loaded.max_model_len},
+        {"tokens": ids, "token_strs": strings if shows_strings else None},
     )
 
 

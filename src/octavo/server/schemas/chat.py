@@ -9,6 +9,14 @@ from octavo.server.schemas.sampling import SamplingFields
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
+_OF_CHATS = (
+    "tools",
+    "documents",
+    "continue_final_message",
+    "chat_template",
+    "chat_template_kwargs",
+)
+
 
 class ChatPrompt(Protocol):
     """What turns messages into a prompt; the bodies that hold a chat have these fields."""
@@ -103,6 +111,21 @@ def check_num_messages(request: ChatPrompt, most: int) -> None:
             f"messages may hold at most {most} (--max-messages), got {len(request.messages or ())}",
             param="messages",
         )
+
+
+def check_no_chat(request: ChatPrompt, instead: str) -> None:
+    """Refuse a chat, and what only a chat has, beside another prompt.
+
+    `instead`: the field of that prompt.
+    """
+    if request.messages is not None:
+        raise InvalidRequestError(
+            f"{instead} and messages exclude each other; leave one out", param="messages"
+        )
+    for name in _OF_CHATS:
+        if getattr(request, name):
+            message = f"{name} is for messages, and the body has {instead}; leave one out"
+            raise InvalidRequestError(message, param=name)
 
 
 def check_chat_prompt(request: ChatPrompt) -> None:

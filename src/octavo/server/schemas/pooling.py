@@ -6,16 +6,17 @@ refused by name.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from octavo.errors import InvalidRequestError
-from octavo.server.schemas.chat import check_chat_prompt
+from octavo.server.schemas.chat import check_chat_prompt, check_no_chat
 from octavo.server.schemas.envelope import Usage
 
 MAX_INPUTS = 2048
 Inputs = str | list[str | int | list[int]]
+_SIDES = ("queries", "documents", "items", "text_1", "text_2", "data_1", "data_2")
 
 
 class PoolingFields(msgspec.Struct, kw_only=True):
@@ -204,12 +205,12 @@ def inputs_of(body: InputFields) -> list[str | list[int]]:
         return [given]
     if not given:
         raise InvalidRequestError("input must hold at least one text", param="input")
-    kinds = {type(item) for item in given}
+    kinds = set(map(type, given))
     if len(kinds) > 1:
         message = "input must be texts, token ids or lists of token ids, not a mixture of them"
         raise InvalidRequestError(message, param="input")
     if kinds == {int}:
-        return [[item for item in given if isinstance(item, int)]]
+        return [cast("list[int]", given)]
     check_count(len(given), "input")
     return [item for item in given if not isinstance(item, int)]
 
@@ -223,16 +224,20 @@ def check_count(count: int, name: str) -> None:
 
 def has_messages(body: InputFields) -> bool:
     """Whether the body is a chat. Raises InvalidRequestError for one that makes no prompt."""
+    if body.input is not None:
+        check_no_chat(body, "input")
     if body.messages is None:
         return False
-    if body.input is not None:
-        raise InvalidRequestError("input and messages exclude each other", param="messages")
     check_chat_prompt(body)
     return True
 
 
 def sides_of(body: ScoreRequest) -> tuple[list[str], list[str], tuple[str, str]]:
     """The texts of both sides of /score, and what the request calls them."""
+    given = [name for name in _SIDES if getattr(body, name) is not None]
+    if len(given) > 2:
+        message = f"{', '.join(given)} are more than two sides; leave out all but two"
+        raise InvalidRequestError(message, param=given[-1])
     for first, second in (
         ("queries", "documents"),
         ("queries", "items"),

@@ -16,6 +16,7 @@ import msgspec
 
 from octavo.errors import InvalidRequestError
 from octavo.server.dialects.places import wrong
+from octavo.server.schemas.switches import switch_at
 
 INCLUDED_LOGPROBS = "message.output_text.logprobs"
 INCLUDED_THOUGHTS = "reasoning.encrypted_content"
@@ -129,7 +130,7 @@ def check_response(body: ResponseRequest) -> None:
     """Refuse what no response can have here. Raises InvalidRequestError that names the field."""
     for name, instead in REFUSED.items():
         value = getattr(body, name)
-        if value is not None and not (value is False and name in SWITCHES):
+        if value is not None and not (name in SWITCHES and switch_at(value, name) is False):
             raise wrong(name, f"is not supported by this server: {instead}")
     for name, options in NEUTRAL.items():
         _check_neutral(name, getattr(body, name) or {}, options)
@@ -156,9 +157,11 @@ def _check_neutral(
     name: str, given: Mapping[str, Any], options: Mapping[str, tuple[Any, ...]]
 ) -> None:
     for option, value in given.items():
-        if value is None or (option in options and value in options[option]):
+        where, neutral = f"{name}.{option[:100]}", options.get(option, ())
+        is_switch = False in neutral
+        if value is None or (switch_at(value, where) if is_switch else value) in neutral:
             continue
-        raise wrong(f"{name}.{option[:100]}", "is not supported by this server")
+        raise wrong(where, "is not supported by this server")
 
 
 def _check_logprobs(body: ResponseRequest) -> None:

@@ -35,6 +35,7 @@ class StreamOptions(msgspec.Struct, kw_only=True):
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
+    include_obfuscation: bool | None = None  # false: nothing is added to hide the size of tokens
 
 
 class SamplingFields(msgspec.Struct, kw_only=True):
@@ -139,6 +140,9 @@ def check_served(fields: SamplingFields) -> None:
             way_out = f"leave it out, got {shown_int(fields.best_of)}"
         message = f"best_of is not supported; {way_out}"
         raise InvalidRequestError(message, param="best_of")
+    if fields.stream_options is not None and fields.stream_options.include_obfuscation:
+        where = "stream_options.include_obfuscation"
+        raise InvalidRequestError(f"{where} is not supported by this server", param=where)
     if fields.stream_options is not None and not fields.stream:
         message = "stream_options is for streams; set stream to true or leave it out"
         raise InvalidRequestError(message, param="stream_options")

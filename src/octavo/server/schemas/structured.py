@@ -13,6 +13,7 @@ import msgspec
 
 from octavo.errors import InvalidRequestError
 from octavo.sampling_params import STRUCTURED_KINDS, StructuredOutputsParams
+from octavo.server.schemas.switches import switch_at
 from octavo.structured.limits import check_choices, check_json_size
 
 # Options of vLLM's `structured_outputs` whose value changes nothing here.
@@ -60,9 +61,10 @@ def _of_structured_outputs(given: Any) -> StructuredOutputsParams:
         raise InvalidRequestError(message, param="structured_outputs")
     for name, value in given.items():
         if name in NEUTRAL_OPTIONS:
-            if value is not None and value not in NEUTRAL_OPTIONS[name]:
+            where, neutral = f"structured_outputs.{name}", NEUTRAL_OPTIONS[name]
+            if value is not None and not (neutral and switch_at(value, where) in neutral):
                 message = f"structured_outputs.{name} is not supported by this server"
-                raise InvalidRequestError(message, param=f"structured_outputs.{name}")
+                raise InvalidRequestError(message, param=where)
         elif name not in STRUCTURED_KINDS:
             message = (
                 f"structured_outputs has no {name[:40]!r}; it has {', '.join(STRUCTURED_KINDS)}"
@@ -105,8 +107,7 @@ def _schema_of(given: Any) -> str:
     name, schema = given.get("name"), given.get("schema")
     if name is not None and not (isinstance(name, str) and 0 < len(name) <= LONGEST_NAME):
         raise _wrong(f"{where}.name", f"must be a text of at most {LONGEST_NAME} characters")
-    if given.get("strict") not in (None, True, False):
-        raise _wrong(f"{where}.strict", "must be true or false")
+    switch_at(given.get("strict"), f"{where}.strict")
     if not isinstance(schema, dict | bool):
         raise _wrong(f"{where}.schema", "must be a JSON schema, which is an object")
     return _text(schema, f"{where}.schema")

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from octavo.chat.tools.base import Tools
 from octavo.errors import InvalidRequestError
+from octavo.server.schemas.switches import switch_at
 
 MAX_TOOLS = 256
 _NAME = re.compile(r"[\w.:/-]{1,128}")
@@ -62,10 +63,8 @@ def offered_tools(tools: list[dict[str, Any]] | None) -> OfferedTools:
             raise _wrong(f"{where}.function.name", f"is {name!r} for a second time")
         if not isinstance(function.get("description"), str | None):
             raise _wrong(f"{where}.function.description", "must be a text")
-        if not isinstance(function.get("strict"), bool | None):
-            raise _wrong(f"{where}.function.strict", "must be true or false")
         parameters[name] = _parameters(function.get("parameters"), f"{where}.function.parameters")
-        if function.get("strict"):
+        if switch_at(function.get("strict"), f"{where}.function.strict"):
             strict.append(place)
     return OfferedTools(Tools(parameters), tuple(strict))
 

@@ -29,6 +29,7 @@ function typeOf(schema) {
   if (schema.enum) return schema.enum.map((one) => JSON.stringify(one)).join(" | ");
   if (schema.type === "array") return `list of ${schema.items ? typeOf(schema.items) : "anything"}`;
   if (schema.type === "object" && schema.additionalProperties?.type) return `map of ${typeOf(schema.additionalProperties)}`;
+  if (Array.isArray(schema.type)) return schema.type[0]; // what else is taken as a text of it
   return schema.type ?? "anything";
 }
 

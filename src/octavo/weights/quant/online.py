@@ -77,29 +77,40 @@ def quantised(view: TensorView, types: tuple[WeightType, ...]) -> TensorView:
     )
 
 
+def online_types(asked: str, found: str | None, name: str) -> tuple[WeightType, ...] | None:
+    """What --quantization makes of the checkpoint `name`, which has the method `found`; None: what
+    it is already.
+
+    Raises ConfigError where the option contradicts the checkpoint.
+    """
+    method = QUANTISATION_ALIASES.get(asked, asked)
+    if method in ("auto", found):
+        return None
+    if found is not None:
+        raise ConfigError(
+            f"--quantization {asked} contradicts the checkpoint {name}, which is quantised with "
+            f"{found}; leave --quantization out"
+        )
+    if method not in ONLINE:
+        raise ConfigError(
+            f"--quantization {asked} contradicts the checkpoint {name}, which is not quantised; "
+            f"use {', '.join(ONLINE)} to quantise it while it is loaded"
+        )
+    return ONLINE[method]
+
+
 def with_quantisation(checkpoint: Checkpoint, asked: str) -> Checkpoint:
     """The checkpoint as --quantization wants it; "auto" takes it as it is.
 
     Raises ConfigError where the option contradicts the checkpoint, UnsupportedModelError for a
     matrix that cannot be quantised.
     """
-    method = QUANTISATION_ALIASES.get(asked, asked)
-    found = checkpoint.quantisation
-    if method in ("auto", found):
+    types = online_types(asked, checkpoint.quantisation, checkpoint.name)
+    if types is None:
         return checkpoint
-    if found is not None:
-        raise ConfigError(
-            f"--quantization {asked} contradicts the checkpoint {checkpoint.name}, which is "
-            f"quantised with {found}; leave --quantization out"
-        )
-    if method not in ONLINE:
-        raise ConfigError(
-            f"--quantization {asked} contradicts the checkpoint {checkpoint.name}, which is not "
-            f"quantised; use {', '.join(ONLINE)} to quantise it while it is loaded"
-        )
     with about(checkpoint.where):
         tensors = {
-            name: quantised(view, ONLINE[method]) if is_projection(view) else view
+            name: quantised(view, types) if is_projection(view) else view
             for name, view in checkpoint.tensors.items()
         }
     return cast(Checkpoint, replace(cast(Any, checkpoint), tensors=tensors))

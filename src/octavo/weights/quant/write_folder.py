@@ -17,20 +17,21 @@ from typing import Any
 
 from octavo import _native
 from octavo.errors import CorruptFileError, UnsupportedModelError
-from octavo.weights.checkpoint import WeightType
+from octavo.weights.checkpoint import CONFIG
 from octavo.weights.expert_stacks import is_stack
 from octavo.weights.hf_config import facts_from_config
-from octavo.weights.hf_folder import CONFIG, INDEX, SINGLE, weight_files
+from octavo.weights.hf_folder import INDEX, SINGLE, weight_files
 from octavo.weights.hf_names import layout_of, renamed
 from octavo.weights.json_file import read_fields
 from octavo.weights.mapped_file import let_go
 from octavo.weights.quant.method import find_quantisation
 from octavo.weights.quant.online import is_projection
+from octavo.weights.quant.scaling import Folding, Rounding, Seen, check_wiring, fold
 from octavo.weights.safetensors_file import read_stored
 from octavo.weights.stored_tensor import FLOATS, StoredTensor, float_view
 
 BITS = {"int8": 8, "int4": 4}
-_BLOCKS = (128, 32)
+GROUPS = (128, 64, 32)
 _NOT_COPIED = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
 
 
@@ -51,11 +52,20 @@ class _Plan:
     make: Callable[[], Iterator[bytes | memoryview]]
 
 
-def quantise_folder(source: Path, target: Path, kind: str, report: Callable[[float], None]) -> None:
+def quantise_folder(
+    source: Path,
+    target: Path,
+    kind: str,
+    report: Callable[[float], None],
+    *,
+    group: int | None = None,
+    seen: Mapping[str, Seen] | None = None,
+) -> None:
     """Write the folder `target`, which must not exist. `report` is told the share done.
 
-    Raises UnsupportedModelError for a checkpoint that is quantised already or has matrices that
-    cannot be, CorruptFileError for numbers that are not finite.
+    `group` columns share a scale; None: the most that divide all rows. `seen` are activations, by
+    which columns are scaled first. Raises UnsupportedModelError for a checkpoint that is quantised
+    already or has matrices that cannot be, CorruptFileError for numbers that are not finite.
     """
     config = read_fields(source / CONFIG)
     if find_quantisation(source, config) is not None:
@@ -64,14 +74,21 @@ def quantise_folder(source: Path, target: Path, kind: str, report: Callable[[flo
     for path in weight_files(source):
         tensors |= read_stored(path)
     projections = _projections(tensors, config.values, config.where)
-    block = _block(projections, source)
+    rounding = Rounding(BITS[kind], _group(projections, source, group))
+    folding = Folding()
+    if seen is not None:
+        facts = facts_from_config(config.values, config.where)
+        check_wiring(facts, config.where)
+        folding = fold(tensors, facts, seen, rounding)
     plans = [
-        _quantised(tensor, BITS[kind], block) if name in projections else _copied(tensor)
+        _quantised(tensor, rounding, folding)
+        if name in projections
+        else _copied(tensor, folding.vectors.get(name))
         for name, tensor in tensors.items()
     ]
     target.mkdir(parents=True)
     _write(target / SINGLE, plans, report)
-    settings = _settings(BITS[kind], block, _float_modules(tensors, projections))
+    settings = _settings(rounding, _float_modules(tensors, projections))
     text = json.dumps({**config.values, "quantization_config": settings}, indent=2)
     (target / CONFIG).write_text(text + "\n", encoding="utf-8")
     for path in sorted(source.iterdir()):
@@ -111,13 +128,14 @@ def _projections(
     return found
 
 
-def _block(projections: Mapping[str, StoredTensor], source: Path) -> int:
-    """The largest group that divides the rows of all."""
-    for block in _BLOCKS:
-        if all(tensor.shape[1] % block == 0 for tensor in projections.values()):
-            return block
+def _group(projections: Mapping[str, StoredTensor], source: Path, wanted: int | None) -> int:
+    """`wanted`, or the largest group that divides the rows of all."""
+    for group in GROUPS if wanted is None else (wanted,):
+        if all(tensor.shape[1] % group == 0 for tensor in projections.values()):
+            return group
     widths = sorted({tensor.shape[1] for tensor in projections.values()})
-    raise UnsupportedModelError(f"{source} has rows of {widths}; they must be multiples of 32")
+    least = GROUPS[-1] if wanted is None else wanted
+    raise UnsupportedModelError(f"{source} has rows of {widths}; they must be multiples of {least}")
 
 
 def _float_modules(
@@ -132,13 +150,13 @@ def _float_modules(
     return sorted(left | {"lm_head"})  # which may be the embedding under another name
 
 
-def _settings(bits: int, block: int, left_out: list[str]) -> dict[str, Any]:
+def _settings(rounding: Rounding, left_out: list[str]) -> dict[str, Any]:
     weights = {
-        "num_bits": bits,
+        "num_bits": rounding.bits,
         "type": "int",
-        "symmetric": bits == 8,
+        "symmetric": rounding.bits == 8,
         "strategy": "group",
-        "group_size": block,
+        "group_size": rounding.group,
         "dynamic": False,
     }
     group = {"targets": ["Linear"], "weights": weights, "input_activations": None}
@@ -151,18 +169,18 @@ def _settings(bits: int, block: int, left_out: list[str]) -> dict[str, Any]:
     }
 
 
-def _copied(tensor: StoredTensor) -> _Plan:
+def _copied(tensor: StoredTensor, changed: bytes | None) -> _Plan:
     def make() -> Iterator[bytes | memoryview]:
-        yield tensor.data
+        yield tensor.data if changed is None else changed
         let_go(tensor.data)
 
     return _Plan([_Entry(tensor.name, tensor.dtype, tensor.shape)], make)
 
 
-def _quantised(tensor: StoredTensor, bits: int, block: int) -> _Plan:
+def _quantised(tensor: StoredTensor, rounding: Rounding, folding: Folding) -> _Plan:
     stem = tensor.name.removesuffix(".weight")
     rows, cols = tensor.matrix_shape()
-    groups = cols // block
+    bits, groups = rounding.bits, cols // rounding.group
     entries = [
         _Entry(f"{stem}.weight_packed", "I32", (rows, cols * bits // 32)),
         _Entry(f"{stem}.weight_scale", "F16", (rows, groups)),
@@ -172,13 +190,19 @@ def _quantised(tensor: StoredTensor, bits: int, block: int) -> _Plan:
     entries.append(_Entry(f"{stem}.weight_shape", "I64", (2,)))
 
     def make() -> Iterator[bytes | memoryview]:
-        to = WeightType[f"INT{bits}_{block}"]
         try:
-            stored = _native.quantise_rows(FLOATS[tensor.dtype], tensor.data, cols, to)
+            words, scales, zeros = _native.int_tables(
+                FLOATS[tensor.dtype],
+                tensor.data,
+                cols,
+                bits,
+                rounding.group,
+                folding.rows.get(tensor.name, b""),
+                folding.columns.get(tensor.name, b""),
+            )
         except ValueError as error:
             raise CorruptFileError(f"tensor {tensor.name} cannot be used: {error}") from error
         let_go(tensor.data)
-        words, scales, zeros = _native.int_tables(to, stored, cols)
         yield words
         yield scales
         if bits == 4:
