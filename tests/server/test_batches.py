@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
@@ -24,7 +25,7 @@ from tests.support.batches import (
     upload,
     wait_ended,
 )
-from tests.support.scripted_engine import ROOM_FOR_ENDLESS, says
+from tests.support.scripted_engine import BLOCK_SIZE, ROOM_FOR_ENDLESS, says
 from tests.support.serving import Gate
 
 ANSWERS = says({"One": " two", "Two": " three four five", "Three": " four"})
@@ -259,6 +260,30 @@ async def test_a_full_queue_delays_a_line_and_fails_none(tmp_path: Path) -> None
         ended = await wait_ended(client, (await begin(client, LINES))["id"])
 
     assert ended["request_counts"] == {"total": 3, "completed": 3, "failed": 0}
+
+
+async def test_lines_take_no_place_in_the_queue_from_live_requests(tmp_path: Path) -> None:
+    """Three blocks hold one line, and rows are free for all of them: none of the others waits."""
+    gate = Gate()
+    two_blocks = [[5 + number] * 2 * BLOCK_SIZE for number in range(5)]
+    async with batch_server(
+        tmp_path / "s",
+        config={"max_queued_requests": 1, "batch_concurrency": 4},
+        num_blocks=3,
+        before_run=gate.before_run,
+    ) as client:
+        lines = (line(str(i), prompt=ids, max_tokens=1) for i, ids in enumerate(two_blocks[1:]))
+        made = await begin(client, b"".join(lines))
+        await asyncio.to_thread(gate.is_reached.wait, 30)
+        await look_until(client, made["id"], lambda _: client.state.num_choices == 4)
+        asked = client.post(COMPLETIONS, {"prompt": two_blocks[0], "max_tokens": 1})
+        live = asyncio.ensure_future(asked)
+        await look_until(client, made["id"], lambda _: client.state.num_choices == 5)
+        gate.open()
+        ended = await wait_ended(client, made["id"])
+
+    assert (await live).status == 200
+    assert ended["request_counts"]["completed"] == 4
 
 
 async def test_batches_are_listed_newest_first_in_pages(tmp_path: Path) -> None:

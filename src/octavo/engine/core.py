@@ -125,7 +125,8 @@ class EngineCore:
         """Refuse requests that would make more than `max_waiting` wait for rows or blocks.
 
         They are the choices of a caller's request, to be added together. One that has more of them
-        than ever may wait is not refused while nobody else waits: it would never come in.
+        than ever may wait is not refused while nobody else waits, or, where nobody may wait, while
+        nobody else runs: it would never come in.
 
         Raises OverloadedError with the seconds after which there should be room, EngineDeadError.
         """
@@ -133,7 +134,10 @@ class EngineCore:
         if self._scheduler.roster.num_waiting + len(requests) <= max_waiting:
             return  # most requests need no closer look
         num_before, num_after = self._scheduler.num_that_must_wait(requests)
-        if num_after <= max_waiting or not num_before:
+        if num_after <= max_waiting:
+            return
+        is_idle = not self._scheduler.requests
+        if not num_before and (is_idle or 0 < max_waiting < len(requests)):
             return
         raise OverloadedError(
             f"{num_before} requests wait already, at most {max_waiting} may, and "

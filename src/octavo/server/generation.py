@@ -30,6 +30,7 @@ from octavo.server.metrics import ServerMetrics
 from octavo.server.request_times import RequestTimes, mean_gap_s
 from octavo.server.schemas.envelope import CompletionTokensDetails, PromptTokensDetails, Usage
 from octavo.server.state import ServerState
+from octavo.server.queue_bound import max_waiting
 from octavo.server.trace_context import current_trace_headers
 
 MAX_CHOICES_PER_REQUEST = 1024
@@ -219,7 +220,7 @@ async def enter_together(generations: Sequence[Generation]) -> None:
         streams = await state.engine.entrance.submit_together(
             [prompt for prompts in checked for prompt in prompts],
             current_trace_headers(),
-            max_waiting=state.config.max_queued_requests,
+            max_waiting=max_waiting(state.config.max_queued_requests),
         )
         until_taken.pop_all()
     for one, prompts, stack in zip(generations, checked, opened, strict=True):

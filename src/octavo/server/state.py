@@ -9,7 +9,7 @@ import asyncio
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from octavo.chat.messages import ContentFormat
@@ -178,6 +178,12 @@ class ServerState:
         while self.num_choices >= self.loaded.config.scheduler.max_num_seqs:
             self._ended.clear()
             await self._ended.wait()
+
+    async def wait_for_end(self, longest_s: float) -> None:
+        """Return when the next request ends, or after so many seconds."""
+        self._ended.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), longest_s)
 
     def allowed_priority(self, tenant: str, asked: int) -> int:
         """The priority of a tenant's request: what was asked for, or the best that its key has."""

@@ -25,6 +25,7 @@ from octavo.server.schemas.envelope import Usage
 from octavo.server.schemas.pooling import InputFields, PoolingFields, has_messages, inputs_of
 from octavo.server.serving import tenant_of
 from octavo.server.state import ServerState, prompt_of
+from octavo.server.queue_bound import max_waiting
 from octavo.server.trace_context import current_trace_headers
 
 
@@ -73,7 +74,7 @@ class VectorRequest:
             streams = await engine.entrance.submit_pooling_together(
                 checked,
                 current_trace_headers(),
-                max_waiting=self.state.config.max_queued_requests,
+                max_waiting=max_waiting(self.state.config.max_queued_requests),
             )
             try:
                 outputs += [await anext(stream) for stream in streams]

@@ -1,8 +1,8 @@
 """Computes open batches beside live traffic: which line is next, when, and what becomes of it.
 
 Owns the tasks of all batches. A line goes through the same route as a request from outside. It
-begins only while a row is free that no live request waits for; a few lines run at a time. After a
-restart what has a result keeps it, and the rest is computed.
+begins only while it need not wait in the engine, for rows or for blocks; a few lines run at a time.
+After a restart what has a result keeps it, and the rest is computed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
+from http import HTTPStatus
 
 import msgspec
 from starlette.types import ASGIApp
@@ -23,6 +24,7 @@ from octavo.server.batches.inside import post_inside
 from octavo.server.batches.lines import LineRequest, answered, read_line, unanswered
 from octavo.server.batches.validation import LineLimits, validate
 from octavo.server.errors import log_fault
+from octavo.server.queue_bound import waits_outside
 from octavo.server.state import ServerState
 
 logger = logging.getLogger(__name__)
@@ -32,7 +34,9 @@ LOOK_EVERY_S = 60.0
 LONGEST_PAUSE_S = 60.0
 LOWEST_PRIORITY = 2**31 - 1
 _LINES_AT_ONCE = 64
-_PASSING = frozenset({429, 503})  # full, loading or ending: the line is tried again
+_PASSING = frozenset(
+    {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
+)  # full, loading or ending: the line is tried again
 _EXPIRED = "the completion window ended before this request was made"
 
 
@@ -178,12 +182,17 @@ class BatchRunner:
         body = msgspec.json.encode(self._lowest_priority(line))
         while True:
             await self._may_run(record.tenant)
-            reply = await post_inside(self._app, line.url, body, record.tenant)
+            with waits_outside():
+                reply = await post_inside(self._app, line.url, body, record.tenant)
             if reply.status not in _PASSING:
                 break
             if self._state.engine.errored:
                 raise EngineDeadError("the engine has ended; batches go on after a restart")
-            await asyncio.sleep(min(reply.retry_after_s, LONGEST_PAUSE_S))
+            pause_s = min(reply.retry_after_s, LONGEST_PAUSE_S)
+            if reply.status == HTTPStatus.TOO_MANY_REQUESTS:
+                await self._state.wait_for_end(pause_s)
+            else:
+                await asyncio.sleep(pause_s)
         result = answered(line.custom_id, reply.status, reply.body)
         await self._keep(record.id, stored.number, result, is_success=reply.status < 400)
 
