@@ -160,8 +160,9 @@ def test_logits_of_many_rows_do_not_need_a_buffer_for_all() -> None:
     assert workspace(64) < 512 * 5000 * 4
 
 
-def test_progress_grows_to_one() -> None:
-    """One report per tensor, in shares of bytes."""
+def test_progress_grows_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One report per batch of tensors, in shares of bytes."""
+    monkeypatch.setattr("octavo.backends.native.weights.BATCH_BYTES", 1)
     shares: list[float] = []
     runner = NativeRunner(config(), RandomCheckpoint())
     kv = KVPlan(num_blocks=4, block_size=32, bytes_per_block=runner.needs.bytes_per_block)

@@ -27,10 +27,10 @@ from octavo.server.errors import shutting_down
 from octavo.server.field_names import errors_name
 from octavo.server.merge import merge
 from octavo.server.metrics import ServerMetrics
+from octavo.server.queue_bound import max_waiting
 from octavo.server.request_times import RequestTimes, mean_gap_s
 from octavo.server.schemas.envelope import CompletionTokensDetails, PromptTokensDetails, Usage
 from octavo.server.state import ServerState
-from octavo.server.queue_bound import max_waiting
 from octavo.server.trace_context import current_trace_headers
 
 MAX_CHOICES_PER_REQUEST = 1024

@@ -20,12 +20,12 @@ from octavo.server.chat_prompt import chat_prompt
 from octavo.server.disconnect import until_disconnect
 from octavo.server.errors import shutting_down
 from octavo.server.field_names import errors_name
+from octavo.server.queue_bound import max_waiting
 from octavo.server.schemas.chat import check_num_messages
 from octavo.server.schemas.envelope import Usage
 from octavo.server.schemas.pooling import InputFields, PoolingFields, has_messages, inputs_of
 from octavo.server.serving import tenant_of
 from octavo.server.state import ServerState, prompt_of
-from octavo.server.queue_bound import max_waiting
 from octavo.server.trace_context import current_trace_headers
 
 

@@ -34,9 +34,8 @@ LOOK_EVERY_S = 60.0
 LONGEST_PAUSE_S = 60.0
 LOWEST_PRIORITY = 2**31 - 1
 _LINES_AT_ONCE = 64
-_PASSING = frozenset(
-    {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
-)  # full, loading or ending: the line is tried again
+# Full, loading or ending: the line is tried again.
+_PASSING = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 _EXPIRED = "the completion window ended before this request was made"
 
 
