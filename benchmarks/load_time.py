@@ -7,18 +7,23 @@ out of the page cache (cold), once with it there (warm). `pack` is the reading a
 weights and the making of the KV pool, `load` everything from a configuration to an engine. `cpu` is
 the time of processors, all threads together, which other work on the machine does not stretch. Peak
 and resident memory are those that the system counts for the process when loading has ended. The
-exit code is 1 where the peak is more than `--most` times what stays.
+third kind is `octavo serve`, the file in the page cache: from its start to the answer of one token
+to a client that asks again and again. The exit code is 1 where the peak is more than `--most` times
+what stays.
 """
 
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +31,7 @@ from benchmarks.record import ROOT, spread, write_results
 
 MOST = 1.15  # peak by resident memory
 _CHILD = "--child"
+_ASK_AGAIN_S = 0.005
 
 
 def child(model: str, start: float) -> dict[str, float]:
@@ -70,6 +76,48 @@ def measure(model: Path, runs: int, *, cold: bool) -> dict[str, Any]:
         [one["peak_bytes"] / one["resident_bytes"] for one in found]
     )
     return result
+
+
+def measure_server(model: Path, runs: int) -> dict[str, Any]:
+    """So many servers, one after the other."""
+    model.read_bytes()
+    found = [_serve(model) for _ in range(runs)]
+    return {name: spread([one[name] for one in found]) for name in found[0]}
+
+
+def _serve(model: Path) -> dict[str, float]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = ["serve", str(model), "--port", str(port), "--served-model-name", "m"]
+    words += ["--max-model-len", "2048", "--kv-cache-memory-bytes", str(128 * 2**20)]
+    start = time.perf_counter()
+    with subprocess.Popen(
+        [sys.executable, "-m", "octavo", *words], cwd=ROOT, stderr=subprocess.DEVNULL
+    ) as server:
+        try:
+            while not _has_answered(port):
+                if server.poll() is not None:
+                    raise RuntimeError(f"octavo serve ended with {server.returncode}")
+            seconds = time.perf_counter() - start
+            used = Path(f"/proc/{server.pid}/stat").read_text(encoding="utf-8")
+            ticks = sum(map(int, used.rpartition(")")[2].split()[11:13]))
+        finally:
+            server.terminate()
+    return {"answer_ms": 1e3 * seconds, "cpu_ms": 1e3 * ticks / os.sysconf("SC_CLK_TCK")}
+
+
+def _has_answered(port: int) -> bool:
+    """Ask for one token; false while nobody listens or the model is not ready."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    body = json.dumps({"model": "m", "prompt": "Once upon a time", "max_tokens": 1})
+    try:
+        connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+        return connection.getresponse().status == HTTPStatus.OK
+    except OSError:
+        return False
+    finally:
+        connection.close()
+        time.sleep(_ASK_AGAIN_S)
 
 
 def _run(model: Path, *, cold: bool) -> dict[str, float]:
@@ -123,6 +171,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for kind, make in kinds.items():
         document[kind] = make()
         print(_line(kind, document[kind]))
+    document["serve"] = measure_server(model, options.runs)
+    times = (document["serve"][name]["median"] for name in ("answer_ms", "cpu_ms"))
+    print("serve: first answer {:.0f} ms, cpu {:.0f} ms".format(*times))
     if options.out is not None:
         write_results(options.out, document)
     worst = max(document[kind]["peak_by_resident"]["max"] for kind in kinds)

@@ -13,10 +13,12 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -42,6 +44,8 @@ namespace octavo {
 namespace {
 
 using Ints = std::vector<int32_t>;
+// Matrix, source, type, data, interleaved heads, first row.
+using PythonPiece = std::tuple<int32_t, int32_t, int32_t, nb::object, int32_t, int64_t>;
 
 std::vector<float> copy_floats(const nb::object& buffer) {
   const Bytes bytes(buffer);
@@ -173,11 +177,31 @@ void bind_weights(nb::module_& module) {
              const nb::object& data, int32_t interleaved_heads, int64_t first_row) {
             const Bytes bytes(data);
             const nb::gil_scoped_release release;
-            weights.fill(threads, matrix, source, weight_type(type), bytes.data(), bytes.size(),
-                         interleaved_heads, first_row);
+            const Packed packed = weights.fill(
+                threads, {{matrix, source, weight_type(type), bytes.data(), bytes.size(),
+                           interleaved_heads, first_row}});
+            if (packed.count == 0) throw std::invalid_argument(packed.why);
           },
           "threads"_a, "matrix"_a, "source"_a, "type"_a, "data"_a, "interleaved_heads"_a = 0,
           "first_row"_a = 0)
+      .def(
+          "fill_all",
+          [](Weights& weights, ThreadPool& threads, const std::vector<PythonPiece>& from) {
+            std::deque<Bytes> held;
+            std::vector<Piece> pieces;
+            for (const auto& [matrix, source, type, data, interleaved_heads, first_row] : from) {
+              const Bytes& bytes = held.emplace_back(data);
+              pieces.push_back({matrix, source, weight_type(type), bytes.data(), bytes.size(),
+                                interleaved_heads, first_row});
+            }
+            Packed packed;
+            {
+              const nb::gil_scoped_release release;
+              packed = weights.fill(threads, pieces);
+            }
+            return std::make_pair(packed.count, packed.why);
+          },
+          "threads"_a, "pieces"_a)
       .def(
           "set_bias",
           [](Weights& weights, int32_t matrix, const nb::object& values) {
@@ -353,7 +377,7 @@ void bind_row_sampler(nb::module_& module) {
       "kernels"_a, "logits"_a, "token_id"_a, "count"_a);
 }
 
-void bind_session(nb::module_& module) {
+void bind_new_row(nb::module_& module) {
   nb::enum_<Pooling>(module, "Pooling")
       .value("NONE", Pooling::None)
       .value("FIRST", Pooling::First)
@@ -372,6 +396,9 @@ void bind_session(nb::module_& module) {
           },
           "row"_a, "token_ids"_a, "num_prompt_tokens"_a, "num_computed_tokens"_a, "block_ids"_a,
           "sampling"_a, "twin_row"_a, "pooling"_a = Pooling::None, "second_segment"_a = -1);
+}
+
+void bind_session(nb::module_& module) {
   nb::class_<Session>(module, "Session")
       .def(nb::init<std::shared_ptr<Forward>, std::shared_ptr<HostPool>, int64_t, int64_t, bool>(),
            "forward"_a, "host"_a.none(), "max_rows"_a, "max_len"_a, "has_idle_core"_a)
@@ -431,6 +458,7 @@ NB_MODULE(_native, module) {
   octavo::bind_forward(module);
   octavo::bind_sampler(module);
   octavo::bind_row_sampler(module);
+  octavo::bind_new_row(module);
   octavo::bind_session(module);
   octavo::bind_text(module);
   octavo::bind_conversions(module);

@@ -42,19 +42,8 @@ void bind_enums(nb::module_& module) {
       .value("SPARSE_MIXER", Scoring::SparseMixer);
 }
 
-}  // namespace
-
-void bind_program(nb::module_& module) {
-  bind_enums(module);
-  nb::class_<View>(module, "View")
-      .def(nb::init<int64_t, int64_t, int64_t>(), "offset"_a, "stride"_a, "width"_a)
-      .def_ro("offset", &View::offset)
-      .def_ro("stride", &View::stride)
-      .def_ro("width", &View::width);
-  module.def("quantised_row_floats", &quantised_row_floats, "cols"_a);
-  nb::class_<Program>(module, "Program")
-      .def(nb::init<std::shared_ptr<const Weights>, int64_t, int64_t, int64_t>(), "weights"_a,
-           "arena_floats"_a, "max_tokens"_a, "wanted_rows"_a)
+void bind_layers(nb::class_<Program>& program) {
+  program
       .def("embed", &Program::embed, "rows"_a, "barrier"_a, "table"_a, "scale"_a, "out"_a)
       .def("embed_positions", &Program::embed_positions, "rows"_a, "barrier"_a, "table"_a, "out"_a)
       .def("embed_segments", &Program::embed_segments, "rows"_a, "barrier"_a, "table"_a, "out"_a)
@@ -81,7 +70,11 @@ void bind_program(nb::module_& module) {
                                is_chunked, is_causal, nullptr, std::move(slopes), q, k, v, out});
           },
           "rows"_a, "barrier"_a, "layer"_a, "num_heads"_a, "num_kv_heads"_a, "head_dim"_a,
-          "scale"_a, "window"_a, "soft_cap"_a, "is_chunked"_a, "is_causal"_a, "sinks"_a, "slopes"_a, "q"_a, "k"_a, "v"_a, "out"_a)
+          "scale"_a, "window"_a, "soft_cap"_a, "is_chunked"_a, "is_causal"_a, "sinks"_a, "slopes"_a, "q"_a, "k"_a, "v"_a, "out"_a);
+}
+
+void bind_elements(nb::class_<Program>& program) {
+  program
       .def("gated", &Program::gated, "rows"_a, "barrier"_a, "activation"_a, "x"_a, "out"_a)
       .def("activation", &Program::activation, "rows"_a, "barrier"_a, "activation"_a, "x"_a,
            "out"_a)
@@ -89,7 +82,11 @@ void bind_program(nb::module_& module) {
       .def("scale", &Program::scale, "rows"_a, "barrier"_a, "factor"_a, "x"_a, "out"_a)
       .def("soft_cap", &Program::soft_cap, "rows"_a, "barrier"_a, "cap"_a, "x"_a, "out"_a)
       .def("reorder", &Program::reorder, "rows"_a, "barrier"_a, "order"_a, "x"_a, "out"_a)
-      .def("wanted_rows", &Program::wanted_rows, "rows"_a, "barrier"_a, "x"_a, "out"_a)
+      .def("wanted_rows", &Program::wanted_rows, "rows"_a, "barrier"_a, "x"_a, "out"_a);
+}
+
+void bind_experts(nb::class_<Program>& program) {
+  program
       .def(
           "route",
           [](Program& program, Rows rows, bool barrier, int64_t num_experts, int64_t num_chosen,
@@ -113,7 +110,11 @@ void bind_program(nb::module_& module) {
                             {{}, {}, activation, is_weighted, inner_int8, x, x_int8, routing, out});
           },
           "rows"_a, "barrier"_a, "gate_up"_a, "down"_a, "activation"_a, "is_weighted"_a,
-          "inner_int8"_a, "x"_a.none(), "x_int8"_a.none(), "routing"_a, "out"_a)
+          "inner_int8"_a, "x"_a.none(), "x_int8"_a.none(), "routing"_a, "out"_a);
+}
+
+void bind_heads(nb::class_<Program>& program) {
+  program
       .def("head_products", &Program::head_products, "rows"_a, "barrier"_a, "heads"_a, "x"_a, "out"_a)
       .def(
           "join_heads",
@@ -125,8 +126,28 @@ void bind_program(nb::module_& module) {
           },
           "rows"_a, "barrier"_a, "num_heads"_a, "pieces"_a, "out"_a)
       .def("multiply_rows", &Program::multiply_rows, "rows"_a, "barrier"_a, "x"_a, "factors"_a,
-           "out"_a)
+           "out"_a);
+}
+
+}  // namespace
+
+void bind_program(nb::module_& module) {
+  bind_enums(module);
+  nb::class_<View>(module, "View")
+      .def(nb::init<int64_t, int64_t, int64_t>(), "offset"_a, "stride"_a, "width"_a)
+      .def_ro("offset", &View::offset)
+      .def_ro("stride", &View::stride)
+      .def_ro("width", &View::width);
+  module.def("quantised_row_floats", &quantised_row_floats, "cols"_a);
+  nb::class_<Program> program(module, "Program");
+  program
+      .def(nb::init<std::shared_ptr<const Weights>, int64_t, int64_t, int64_t>(), "weights"_a,
+           "arena_floats"_a, "max_tokens"_a, "wanted_rows"_a)
       .def("set_logits", &Program::set_logits, "logits"_a);
+  bind_layers(program);
+  bind_elements(program);
+  bind_experts(program);
+  bind_heads(program);
 }
 
 }  // namespace octavo

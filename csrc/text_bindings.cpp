@@ -3,8 +3,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
+#include <string_view>
 
 #include "python_bytes.hpp"
 #include "text/sentencepiece.hpp"
@@ -47,9 +50,94 @@ struct StoredPieces {
   std::unique_ptr<const SentencePiece> pieces;
 };
 
+// ---- lists of strings as GGUF stores them: each its length (u64) and its bytes ----
+
+// Steps over the strings of a list, and never beyond its bytes.
+class StoredStrings {
+ public:
+  explicit StoredStrings(const Bytes& bytes)
+      : at_(reinterpret_cast<const char*>(bytes.data())), left_(static_cast<uint64_t>(bytes.size())) {}
+
+  // False at the end, and for a length that leads beyond it.
+  bool next(std::string_view* string) {
+    uint64_t length;
+    if (left_ < sizeof length) return false;
+    std::memcpy(&length, at_, sizeof length);
+    if (length > left_ - sizeof length) return false;
+    *string = {at_ + sizeof length, static_cast<size_t>(length)};
+    at_ += sizeof length + length;
+    left_ -= sizeof length + length;
+    return true;
+  }
+
+ private:
+  const char* at_;
+  uint64_t left_;
+};
+
+// Bytes that `count` strings claim to take; -1 where a length lies beyond the end. The last string may reach
+// beyond it.
+int64_t stored_size(const nb::object& stored, int64_t count) {
+  constexpr int64_t length_bytes = sizeof(uint64_t);
+  const Bytes bytes(stored);
+  int64_t at = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    uint64_t length;
+    if (at > bytes.size() - length_bytes) return -1;
+    std::memcpy(&length, bytes.data() + at, sizeof length);
+    const int64_t most = std::numeric_limits<int64_t>::max() - length_bytes - at;
+    at += length_bytes + static_cast<int64_t>(std::min(length, static_cast<uint64_t>(most)));
+  }
+  return at;
+}
+
+// A str; null where the bytes are not UTF-8.
+nb::object decoded(std::string_view string) {
+  nb::object text = nb::steal(
+      PyUnicode_DecodeUTF8(string.data(), static_cast<Py_ssize_t>(string.size()), nullptr));
+  if (!text.is_valid()) {
+    if (!PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) nb::raise_python_error();
+    PyErr_Clear();
+  }
+  return text;
+}
+
+// Ends before the first string that is not UTF-8.
+nb::list stored_strings(const nb::object& stored) {
+  const Bytes bytes(stored);
+  StoredStrings strings(bytes);
+  nb::list result;
+  for (std::string_view string; strings.next(&string);) {
+    const nb::object text = decoded(string);
+    if (!text.is_valid()) break;
+    result.append(text);
+  }
+  return result;
+}
+
+// Ends before the first string that is not UTF-8, or is not two words with a space between them.
+nb::list stored_pairs(const nb::object& stored) {
+  const Bytes bytes(stored);
+  StoredStrings strings(bytes);
+  nb::list result;
+  for (std::string_view string; strings.next(&string);) {
+    const size_t space = string.find(' ');
+    if (space == std::string_view::npos || space + 1 == string.size()) break;
+    const nb::object left = decoded(string.substr(0, space));
+    if (!left.is_valid()) break;
+    const nb::object right = decoded(string.substr(space + 1));
+    if (!right.is_valid()) break;
+    result.append(nb::make_tuple(left, right));
+  }
+  return result;
+}
+
 }  // namespace
 
 void bind_text(nb::module_& module) {
+  module.def("stored_size", stored_size, "stored"_a, "count"_a);
+  module.def("stored_strings", stored_strings, "stored"_a);
+  module.def("stored_pairs", stored_pairs, "stored"_a);
   nb::class_<StoredPieces>(module, "SentencePiece")
       .def(
           "__init__",

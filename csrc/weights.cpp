@@ -1,14 +1,23 @@
 #include "weights.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <stdexcept>
 #include <string>
 
-#include "packing.hpp"
-#include "share.hpp"
-
 namespace octavo {
 namespace {
+
+// Memory that one thread fills at a time. New memory comes in pages of this size, where the system has them,
+// and is cleared twice where two threads want the same page.
+constexpr int64_t kMostAtOnce = 2 << 20;
+constexpr int64_t kPortionsPerThread = 4;  // at least, so that no thread waits long for the last one
+
+// Panels of one piece in one stretch of memory. A thread takes all that are in it.
+struct Portion {
+  size_t job;
+  int64_t begin, end;
+};
 
 // Output row -> row of the file; empty where they are the same.
 std::vector<int32_t> file_rows(int64_t rows, int32_t interleaved_heads) {
@@ -84,42 +93,81 @@ void Weights::allocate() {
   memory_ = Memory(matrix_bytes_);
 }
 
-void Weights::fill(ThreadPool& threads, int32_t matrix_id, int32_t source_index, WeightType from,
-                   const uint8_t* data, int64_t bytes, int32_t interleaved_heads, int64_t first_row) {
-  const Matrix& matrix = this->matrix(matrix_id);
-  const MatrixSource& source = matrix.sources.at(static_cast<size_t>(source_index));
+Weights::Job Weights::job_of(const Piece& piece) const {
+  const Matrix& matrix = this->matrix(piece.matrix);
+  const MatrixSource& source = matrix.sources.at(static_cast<size_t>(piece.source));
   const MatrixPart& part = matrix.parts[source.part];
-  if (memory_.size() == 0) throw std::logic_error("the weights have no memory yet");
-  if (from != part.type && (is_quantised(from) || is_quantised(part.type))) {
+  if (piece.from != part.type && (is_quantised(piece.from) || is_quantised(part.type))) {
     throw std::invalid_argument("only float tensors can be kept in another type");
   }
-  const int64_t rows = rows_of(matrix, source, from, bytes, first_row);
-  if (interleaved_heads < 0 ||
-      (interleaved_heads > 0 &&
-       (rows != source.rows || rows % (2 * int64_t{interleaved_heads}) != 0))) {
+  const int64_t rows = rows_of(matrix, source, piece.from, piece.bytes, piece.first_row);
+  if (piece.interleaved_heads < 0 ||
+      (piece.interleaved_heads > 0 &&
+       (rows != source.rows || rows % (2 * int64_t{piece.interleaved_heads}) != 0))) {
     throw std::invalid_argument(std::to_string(rows) + " rows cannot be " +
-                                std::to_string(interleaved_heads) + " heads of rotary halves");
+                                std::to_string(piece.interleaved_heads) +
+                                " heads of rotary halves");
   }
-  const std::vector<int32_t> order = file_rows(rows, interleaved_heads);
-  PackArgs args;
-  args.source = data;
-  args.from = from;
-  args.to = part.type;
-  args.rows = rows;
-  args.cols = matrix.cols;
-  args.row_order = order.empty() ? nullptr : order.data();
-  const int64_t first_panel = source.first_panel + first_row / kPanelRows;
-  args.panels = memory_.data() + part.offset + first_panel * part.panel_bytes;
-  const int64_t panels = (rows + kPanelRows - 1) / kPanelRows;
-  std::atomic<bool> is_finite{true};
-  threads.run([&](int thread) {
-    PackArgs own = args;
-    const Share share = share_of(panels, thread, threads.num_threads());
-    own.panel_begin = share.begin;
-    own.panel_end = share.end;
-    if (share.begin < share.end && !pack_panels(own)) is_finite = false;
+  Job job;
+  job.row_order = file_rows(rows, piece.interleaved_heads);
+  job.args.source = piece.data;
+  job.args.from = piece.from;
+  job.args.to = part.type;
+  job.args.rows = rows;
+  job.args.cols = matrix.cols;
+  job.args.row_order = job.row_order.empty() ? nullptr : job.row_order.data();
+  const int64_t first_panel = source.first_panel + piece.first_row / kPanelRows;
+  job.args.panels = memory_.data() + part.offset + first_panel * part.panel_bytes;
+  job.panel_bytes = part.panel_bytes;
+  job.num_panels = (rows + kPanelRows - 1) / kPanelRows;
+  return job;
+}
+
+Packed Weights::fill(ThreadPool& threads, const std::vector<Piece>& pieces) {
+  if (memory_.size() == 0) throw std::logic_error("the weights have no memory yet");
+  Packed packed{pieces.size(), ""};
+  std::vector<Job> jobs;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    try {
+      jobs.push_back(job_of(pieces[i]));
+    } catch (const std::exception& error) {
+      packed = {i, error.what()};
+      break;
+    }
+    bytes += jobs.back().num_panels * jobs.back().panel_bytes;
+  }
+  const int64_t stretch =
+      std::clamp<int64_t>(bytes / (kPortionsPerThread * threads.num_threads()), 1, kMostAtOnce);
+  std::vector<std::vector<Portion>> shares;
+  int64_t last_stretch = -1;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const Job& job = jobs[i];
+    for (int64_t begin = 0, end; begin < job.num_panels; begin = end) {
+      const int64_t offset = job.args.panels - memory_.data() + begin * job.panel_bytes;
+      const int64_t left = stretch - offset % stretch;
+      end = std::min(begin + (left + job.panel_bytes - 1) / job.panel_bytes, job.num_panels);
+      if (offset / stretch != last_stretch) shares.emplace_back();
+      last_stretch = offset / stretch;
+      shares.back().push_back({i, begin, end});
+    }
+  }
+  std::atomic<size_t> next{0}, first_wrong{jobs.size()};
+  threads.run([&](int) {
+    for (size_t i = next++; i < shares.size(); i = next++) {
+      for (const Portion& portion : shares[i]) {
+        PackArgs args = jobs[portion.job].args;
+        args.panel_begin = portion.begin;
+        args.panel_end = portion.end;
+        if (pack_panels(args)) continue;
+        size_t before = first_wrong;
+        while (portion.job < before && !first_wrong.compare_exchange_weak(before, portion.job)) {
+        }
+      }
+    }
   });
-  if (!is_finite) throw std::domain_error("it holds a number that is not finite");
+  if (first_wrong < jobs.size()) packed = {first_wrong, "it holds a number that is not finite"};
+  return packed;
 }
 
 void Weights::set_bias(int32_t matrix_id, std::vector<float> bias) {

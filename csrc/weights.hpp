@@ -4,12 +4,15 @@
 // tensor of the model file at a time. So a model that does not fit is refused before anything is read.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "memory.hpp"
+#include "packing.hpp"
 #include "threads.hpp"
 #include "types.hpp"
 
@@ -42,6 +45,25 @@ struct Matrix {
   int64_t num_panels() const;
 };
 
+// Rows of one tensor of a matrix, from `first_row` on (a multiple of kPanelRows): `bytes` bytes in the file's
+// type `from`. Whole panels, or up to the last row.
+// interleaved_heads: 0, or the number of heads whose rows lie in the file in llama.cpp's rotary
+// order: file row h * d + 2 * i + j is row h * d + j * d / 2 + i (d = rows / heads); all rows then.
+struct Piece {
+  int32_t matrix;
+  int32_t source;
+  WeightType from;
+  const uint8_t* data;
+  int64_t bytes;
+  int32_t interleaved_heads;
+  int64_t first_row;
+};
+
+struct Packed {
+  size_t count;     // pieces that are in
+  std::string why;  // the next one is not; empty where that was all
+};
+
 class Weights {
  public:
   // A matrix of `cols` columns made of tensors stacked row-wise: (type in memory, rows) each.
@@ -52,13 +74,10 @@ class Weights {
   // Make the memory of all matrices; once.
   void allocate();
 
-  // Fill rows of one tensor of a matrix, from `first_row` on (a multiple of kPanelRows), from `bytes` bytes
-  // in the file's type `from`, on all threads. Whole panels, or up to the last row.
-  // interleaved_heads: 0, or the number of heads whose rows lie in the file in llama.cpp's rotary
-  // order: file row h * d + 2 * i + j is row h * d + j * d / 2 + i (d = rows / heads); all rows then.
-  // Throws std::domain_error when a number or scale is not finite, std::invalid_argument for the rest.
-  void fill(ThreadPool& threads, int32_t matrix, int32_t source, WeightType from,
-            const uint8_t* data, int64_t bytes, int32_t interleaved_heads, int64_t first_row);
+  // Pack pieces on all threads, without a meeting between them. Not packed are those from the first on that
+  // is no piece of its matrix, or has a number or scale that is not finite.
+  // Throws std::logic_error before allocate().
+  Packed fill(ThreadPool& threads, const std::vector<Piece>& pieces);
 
   void set_bias(int32_t matrix, std::vector<float> bias);
 
@@ -81,6 +100,16 @@ class Weights {
   int64_t num_bytes() const;
 
  private:
+  // A piece that is ready to be packed.
+  struct Job {
+    PackArgs args;
+    std::vector<int32_t> row_order;
+    int64_t panel_bytes;
+    int64_t num_panels;
+  };
+
+  Job job_of(const Piece& piece) const;
+
   std::deque<Matrix> matrices_;  // programs point into these
   std::deque<std::vector<float>> vectors_;
   std::deque<std::vector<int32_t>> orders_;

@@ -10,6 +10,27 @@
 
 namespace octavo::tests {
 
+// Sanitizers make kernels many times slower: long programs check a sample of their cases then.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define OCTAVO_TEST_SANITIZED 1
+#endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define OCTAVO_TEST_SANITIZED 1
+#endif
+#ifdef OCTAVO_TEST_SANITIZED
+constexpr bool kIsSanitized = true;
+#else
+constexpr bool kIsSanitized = false;
+#endif
+
+// All of these, or, where a sanitizer runs, the first and the last.
+template <class Item>
+std::vector<Item> sample_of(const std::vector<Item>& items) {
+  if (!kIsSanitized || items.size() < 3) return items;
+  return {items.front(), items.back()};
+}
+
 inline int failures = 0;
 
 // Reports at most twenty failures in full, counts all.

@@ -122,7 +122,8 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         value = import_module("octavo.version").version()
     elif name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
+        with import_module("octavo.foundation.garbage").without_collections():
+            value = getattr(import_module(_HOMES[name]), name)
     else:
         raise AttributeError(f"module 'octavo' has no attribute {name!r}")
     globals()[name] = value  # the next look finds it at once

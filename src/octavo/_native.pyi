@@ -59,6 +59,13 @@ class Weights:
         for numbers and scales that are not finite.
         """
 
+    def fill_all(
+        self, threads: ThreadPool, pieces: Sequence[tuple[int, int, int, Buffer, int, int]]
+    ) -> tuple[int, str]:
+        """The same for many pieces, each the arguments of `fill`: how many of them are in, and why
+        the next one is not; empty where all are.
+        """
+
     def set_bias(self, matrix: int, values: Buffer) -> None: ...
     def add_vector(self, values: Buffer) -> int: ...
     def add_order(self, columns: Sequence[int]) -> int:
@@ -553,6 +560,18 @@ class Session:
         errors by row, seconds, those of them that swaps took, and those that sampling took.
         Raises ValueError when the plan contradicts the rows; nothing was computed then.
         """
+
+def stored_size(stored: Buffer, count: int) -> int:
+    """Bytes that `count` strings claim to take, each its length (u64) and its bytes.
+
+    -1 where the length of one lies beyond the end. The last string may reach beyond it.
+    """
+
+def stored_strings(stored: Buffer) -> list[str]:
+    """All strings of such a list up to the first that is not UTF-8."""
+
+def stored_pairs(stored: Buffer) -> list[tuple[str, str]]:
+    """The same, each cut at its first space, up to the first that is no two words."""
 
 class SentencePiece:
     """BPE by score over tokens stored as (length u64, UTF-8 bytes) each, which are not copied.

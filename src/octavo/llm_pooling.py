@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from octavo.engine.intake import most_tokens
+from octavo.engine.encoded import most_tokens
 from octavo.engine.scoring import cosine, pair_prompt, paired, reads_pairs
 from octavo.engine.sync_engine import PoolingJob, SyncEngine
 from octavo.errors import InvalidRequestError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import load_time, long_prompt, scheduler_cost, speculation
+from benchmarks import load_time, long_prompt, resident_memory, scheduler_cost, speculation
 from benchmarks.long_prompt import Shape, measure, run
 from benchmarks.record import quantile, spread
 from benchmarks.scheduler_cost import measure_caching, step_costs
@@ -151,3 +151,19 @@ def test_a_load_is_measured_from_the_start_of_a_process(tmp_path: Path) -> None:
         median = {name: entry["median"] for name, entry in found[kind].items()}
         assert median["first_token_ms"] > median["load_ms"] > median["pack_ms"] > 0
         assert 1 <= median["peak_by_resident"] < load_time.MOST
+    assert found["serve"]["answer_ms"]["median"] > found["warm"]["load_ms"]["median"]
+
+
+def test_what_is_resident_is_weights_keys_and_values_and_a_rest(tmp_path: Path) -> None:
+    """The pool has been written, the rest is all that is left; too large a rest is exit code 1."""
+    out = tmp_path / "resident.json"
+    words = ["--model", str(smollm2_path()), "--out", str(out)]
+
+    assert 1 == resident_memory.main([*words, "--most", "1"])
+
+    found = json.loads(out.read_text())
+    assert 30 < found["kv_mb"] < 35
+    assert found["resident_mb"] - found["loaded_mb"] > 0.8 * found["kv_mb"]
+    parts = found["weights_mb"] + found["kv_mb"] + found["rest_mb"]
+    assert parts == pytest.approx(found["resident_mb"])
+    assert found["workspace_mb"] < found["rest_mb"] < 100

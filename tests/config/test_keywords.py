@@ -10,12 +10,12 @@ import pytest
 from octavo.config.engine import EngineConfig, ModelConfig
 from octavo.config.field import option_info
 from octavo.config.keywords import (
-    FOREIGN,
     PARTS,
     EngineOptions,
     LLMOptions,
     engine_config,
 )
+from octavo.config.vllm_options import FOREIGN
 from octavo.config.vllm_verdicts import VllmOption
 from octavo.errors import ConfigError
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from octavo.config.keywords import FOREIGN, PARTS
+from octavo.config.keywords import PARTS
 from octavo.config.server import ServerConfig
 from octavo.config.speculative import SHORT_FORMS
 from octavo.config.texts import SHORT
 from octavo.config.vllm_options import (
     BATCH_OPTIONS,
     ENGINE_OPTIONS,
+    FOREIGN,
     KEYWORD_OPTIONS,
     REMOVED_OPTIONS,
     SERVER_OPTIONS,

@@ -39,3 +39,10 @@ def test_what_is_no_count_is_refused_by_flag(text: str) -> None:
     """The error names the flag."""
     with pytest.raises(ConfigError, match="--max-model-len"):
         parse_count(text, "--max-model-len")
+
+
+@pytest.mark.parametrize("text", ["99999999999999999999999", "1e999"])
+def test_a_count_beyond_64_bits_is_told_its_limit(text: str) -> None:
+    """It is a whole number, so the error says what is wrong with it."""
+    with pytest.raises(ConfigError, match="--max-num-seqs must be below 18446744073709551616"):
+        parse_count(text, "--max-num-seqs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from pathlib import Path
 
@@ -91,3 +92,24 @@ def test_rows_that_are_no_whole_panels_of_the_tensor_are_refused(
         weights.fill(threads, matrix, 0, 0, bytes(num_rows * 16), first_row=first_row)
     for first, count in ((0, 8), (8, 12)):
         weights.fill(threads, matrix, 0, 0, bytes(count * 16), first_row=first)
+
+
+def test_of_many_pieces_the_first_wrong_one_is_told() -> None:
+    """And why: it is no piece of the tensor, or a number in it is not finite."""
+    weights = _native.Weights()
+    matrix = weights.add_matrix(4, [(0, 8), (0, 16)])
+    weights.allocate()
+    threads = _native.ThreadPool(2, pin=False)
+    sound, infinite = bytes(8 * 16), struct.pack("<f", float("inf")) + bytes(8 * 16 - 4)
+    pieces = [
+        (matrix, 0, 0, sound, 0, 0),
+        (matrix, 1, 0, sound, 0, 0),
+        (matrix, 1, 0, infinite, 0, 8),
+        (matrix, 0, 0, infinite, 0, 0),
+    ]
+    assert weights.fill_all(threads, pieces[:2]) == (2, "")
+    assert weights.fill_all(threads, pieces) == (2, "it holds a number that is not finite")
+    assert weights.fill_all(threads, []) == (0, "")
+    count, why = weights.fill_all(threads, [pieces[0], (matrix, 1, 0, sound, 0, 4)])
+    assert count == 1
+    assert "cannot have 128 bytes from row 4 on" in why

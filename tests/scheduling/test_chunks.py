@@ -285,3 +285,22 @@ def test_the_wait_for_a_place_follows_the_measured_speeds(machine: Machine):
     scheduler.speed.note_step(0, 16, 4.0)
     scheduler.speed.note_step(0, 16, 4.0)
     assert 20 < scheduler.estimate_wait_s() < 60
+
+
+def test_the_wait_for_a_place_does_not_count_the_time_in_which_nobody_came(new_rig: MakeRig):
+    """A request each hour that takes a second: after the next quiet hour a place takes seconds."""
+    rig = new_rig(num_blocks=100, max_num_seqs=2)
+    for number in range(6):
+        rig.now_s = 3600.0 * number
+        rig.add(
+            make_request(f"hourly {number}", range(100 * number, 100 * number + 8), max_tokens=2)
+        )
+        while rig.scheduler.has_work():
+            rig.step()
+            rig.now_s += 0.5
+    rig.now_s = 3600.0 * 6
+    for number in range(5):
+        rig.add(make_request(str(number), range(9000 + number * 50, 9020 + number * 50)))
+    rig.step()
+    assert rig.scheduler.waiting
+    assert rig.scheduler.estimate_wait_s() < 5

@@ -33,6 +33,17 @@ def test_a_rate_that_stalls_is_not_believed():
     assert forecast.wait_s(FULL) == 60.0
 
 
+def test_idle_time_says_nothing_of_the_rate():
+    """Four times two requests end in six seconds, with an hour of nothing after each."""
+    forecast = Forecast(measured())
+    for hour in range(5):
+        forecast.note(3606.0 * hour, 2 * hour, 100 * hour, was_idle=True)
+        forecast.note(3606.0 * hour + 6, 2 * hour + 2, 100 * hour + 100)
+    assert forecast.wait_s(FULL) == 3.0
+    forecast.note(9e6, 10, 500, was_idle=True)
+    assert forecast.wait_s(FULL) == 3.0
+
+
 def test_before_requests_have_ended_the_measured_speeds_decide():
     """A prompt of 100 tokens takes one second, 128 tokens beside seven others 128 x 0.8 / 8."""
     forecast = Forecast(measured())

@@ -26,12 +26,12 @@ def make_core(
     **limits: Any,
 ) -> EngineCore:
     executor = executor or ScriptedExecutor(SCRIPT, make_kv_plan(32))
-    return EngineCore.start(
+    return EngineCore.around(
         SchedulerConfig(**{"max_num_seqs": 4, "max_num_batched_tokens": 64, **limits}),
         CacheConfig(enable_prefix_caching=enable_prefix_caching),
         executor,
+        executor.start(ignore_progress),
         clock or ManualClock(),
-        ignore_progress,
     )
 
 

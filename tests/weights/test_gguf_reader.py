@@ -43,6 +43,22 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "model.gguf"
 
 
+def test_strings_are_cut_in_pairs_where_each_is_two_words(path: Path) -> None:
+    """As merges are; a list with another string has no pairs."""
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_array("merges", ["a b", "ü 世", " c", "d  e"])
+    writer.add_array("words", ["a b", "c"])
+    writer.add_array("ends", ["a "])
+    writer.add_array("numbers", [1, 2])
+    _finish(writer)
+
+    metadata = read_gguf(path).metadata
+
+    assert metadata.stored_pairs("merges") == [("a", "b"), ("ü", "世"), ("", "c"), ("d", " e")]
+    for key in ("words", "ends", "numbers", "none"):
+        assert metadata.stored_pairs(key) is None
+
+
 def test_metadata_of_every_type_comes_out_as_the_format_s_own_writer_put_it_in(path: Path) -> None:
     """Scalars of all sizes, strings and arrays, against the package `gguf`."""
     writer = gguf.GGUFWriter(path, "llama")

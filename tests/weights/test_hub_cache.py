@@ -8,14 +8,13 @@ import pytest
 
 from octavo.errors import ModelFileError
 from octavo.weights.hub_cache import (
-    HubModel,
     cached_model,
     cached_models,
     choose_gguf,
     hub_cache_folder,
     is_offline,
-    parse_hub_model,
 )
+from octavo.weights.hub_names import HubModel, parse_hub_model
 from tests.support.gguf_bytes import tiny_llama
 from tests.support.hf_folders import SHARDS, sharded_folder, tiny_folder
 

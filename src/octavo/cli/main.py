@@ -77,8 +77,11 @@ def usage(program: str, commands: Table) -> str:
 
 def run_module(module: str, arguments: Sequence[str]) -> int:
     """Run the command that a module holds; errors become exit codes."""
+    from octavo.foundation.garbage import without_collections  # noqa: PLC0415 - keeps --help instant
+
     try:
-        command: Command = import_module(module).run
+        with without_collections():
+            command: Command = import_module(module).run
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see octavo.__main__
             signal.signal(signal.SIGINT, signal.default_int_handler)
         return command(arguments)

@@ -23,10 +23,9 @@ from octavo.config.engine import (
 )
 from octavo.config.field import option_info
 from octavo.config.speculative import SHORT_FORMS, join_short_forms
-from octavo.config.vllm_options import ENGINE_OPTIONS, KEYWORD_OPTIONS, REMOVED_OPTIONS
-from octavo.config.vllm_verdicts import VllmOption
 from octavo.errors import ConfigError
 from octavo.foundation.nearest import nearest
+from octavo.foundation.registry import Registry
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +36,10 @@ PARTS: Mapping[str, type[Any]] = {
     "observability": ObservabilityConfig,
 }
 
-FOREIGN: Mapping[str, VllmOption] = {
-    row.name: row for row in (*ENGINE_OPTIONS, *REMOVED_OPTIONS, *KEYWORD_OPTIONS)
-}
+# A long table, for names that are not ours.
+TABLES: Registry[Mapping[str, Any]] = Registry(
+    "table of options", {"vllm": "octavo.config.vllm_options:FOREIGN"}
+)
 # vLLM's older `task` -> what it means
 TASKS: Mapping[str, dict[str, Any]] = {
     "auto": {},
@@ -186,11 +186,12 @@ def _json_of(name: str, value: Mapping[str, Any]) -> str:
 
 def _accept_foreign(name: str, value: Any, known: Mapping[str, str]) -> None:
     """Let vLLM's harmless options pass, or say what is wrong."""
-    if name in FOREIGN:
-        told = FOREIGN[name].check(value, name, "=")
+    foreign = TABLES.load("vllm")
+    if name in foreign:
+        told = foreign[name].check(value, name, "=")
         if told is not None:
             logger.warning("%s", told)
         return
-    near = nearest(name, [*known, *FOREIGN])
+    near = nearest(name, [*known, *foreign])
     hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(sorted(known))}"
     raise ConfigError(f"unknown option {name!r}. {hint}")

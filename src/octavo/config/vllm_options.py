@@ -7,6 +7,8 @@ of versions before it. `vllm_verdicts.py` says what the verdicts mean.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from octavo.config.vllm_verdicts import VllmOption, idle, refused
 
 _ONE_RANK = "there is one rank"
@@ -330,3 +332,8 @@ KEYWORD_OPTIONS: tuple[VllmOption, ...] = (
     *refused("name the file as the model", value="model_weights"),
 )
 """Keywords of engines in Python that are options of the server here, or no flags at all."""
+
+FOREIGN: Mapping[str, VllmOption] = {
+    row.name: row for row in (*ENGINE_OPTIONS, *REMOVED_OPTIONS, *KEYWORD_OPTIONS)
+}
+"""What a keyword of `LLM` may be besides a field of ours."""

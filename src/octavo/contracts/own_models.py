@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import logging
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from octavo.errors import ConfigError
 from octavo.foundation.named_object import named_object
+from octavo.foundation.plugins import installed_plugins
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 PLUGIN_GROUP = "octavo.models"
 """Entry points of installed packages in this group are called once in a process that loads
@@ -80,7 +83,7 @@ def load_plugins() -> tuple[str, ...]:
     a warning and here, in a sentence that names its distribution.
     """
     failures = []
-    for plugin in sorted(entry_points(group=PLUGIN_GROUP), key=lambda point: point.name):
+    for plugin in installed_plugins(PLUGIN_GROUP):
         try:
             _call(plugin)
         except Exception as error:  # noqa: BLE001 - what a plugin raises is its own affair

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 
 class StepTotals(NamedTuple):
@@ -15,8 +16,7 @@ class StepTotals(NamedTuple):
     execute_s: float = 0.0  # all of the runner's work: forward passes, moves, sampling
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestTrace:
+class RequestTrace(msgspec.Struct, frozen=True, kw_only=True):
     """One request from its arrival to its end. Times in seconds; None where there was no moment."""
 
     request_id: str

@@ -35,9 +35,10 @@ from octavo.engine.checked import CheckedPooling, CheckedRequest
 from octavo.engine.core import EngineCore
 from octavo.engine.debug_view import debug_view
 from octavo.engine.detached import EngineListener, EngineThread
+from octavo.engine.encoded import EncodedPrompt
 from octavo.engine.entrance import Entrance, TextStream, VectorStream
 from octavo.engine.health import STALLED_AFTER_S
-from octavo.engine.intake import EncodedPrompt, Intake
+from octavo.engine.intake import Intake
 from octavo.engine.open_requests import OpenRequests
 from octavo.engine.output import OutputProcessor
 from octavo.engine.output_stream import OutputStream

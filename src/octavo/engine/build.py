@@ -1,7 +1,8 @@
 """Build: EngineConfig -> the parts of a running engine, joined.
 
-Owns the order of loading: the checkpoint is understood first, then the tokenizer is made in a
-thread of its own while the executor reads the weights. Does not know who will drive the engine.
+Owns the order of loading: the checkpoint is understood first, then the tokenizer is made and the
+rest is imported in threads of their own while the executor reads the weights. Does not know who
+will drive the engine.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from octavo.config.engine import EngineConfig, ModelConfig
 from octavo.config.json_option import generation_override
@@ -22,10 +23,7 @@ from octavo.config.without_effect import without_effect, without_idle_swap
 from octavo.contracts.kv_plan import MemoryPlan
 from octavo.contracts.progress import ReportProgress
 from octavo.contracts.tracing import Tracer
-from octavo.engine.core import EngineCore
 from octavo.engine.grammars import Grammars
-from octavo.engine.intake import Intake, IntakeLimits
-from octavo.engine.kv_events import open_publisher
 from octavo.engine.model_kind import config_for, with_kind, with_processors
 from octavo.engine.pooler import Pooler
 from octavo.engine.reading import open_named, read_model
@@ -34,15 +32,31 @@ from octavo.errors import ConfigError, InvalidRequestError
 from octavo.executor.base import Executor
 from octavo.executor.inline import InlineExecutor
 from octavo.foundation.clock import Clock
+from octavo.foundation.garbage import without_collections
+from octavo.foundation.registry import Registry
 from octavo.logits_processors.loading import load_classes
 from octavo.sampling_params import SamplingParams
 from octavo.text.tokenizer import Tokenizer
-from octavo.text.tokenizer_folder import tokenizer_from_folder
 from octavo.weights.checkpoint import Checkpoint
 from octavo.weights.progress import OnProgress, PullProgress
 
+if TYPE_CHECKING:
+    from octavo.engine.core import EngineCore
+    from octavo.engine.intake import Intake
+
 logger = logging.getLogger(__name__)
 
+# Those that only some engines have, and those that are imported while weights are packed.
+PARTS: Registry[Any] = Registry(
+    "part of an engine",
+    {
+        "core": "octavo.engine.core:EngineCore",
+        "intake": "octavo.engine.intake:Intake",
+        "limits": "octavo.engine.intake:IntakeLimits",
+        "kv events": "octavo.engine.kv_events:open_publisher",
+        "tokenizer": "octavo.text.tokenizer_folder:tokenizer_from_folder",
+    },
+)
 # Names in generation_config.json that mean a field of SamplingParams by another name.
 RENAMED = {"max_new_tokens": "max_tokens"}
 NO_GENERATION_CONFIG = ("octavo", "vllm")  # values of the option that mean "none"
@@ -97,6 +111,11 @@ def build_engine(config: EngineConfig, clock: Clock, report: ReportProgress) -> 
 
     Raises ModelFileError, DownloadError, DoesNotFitError or ConfigError.
     """
+    with without_collections():
+        return _build(config, clock, report)
+
+
+def _build(config: EngineConfig, clock: Clock, report: ReportProgress) -> Engine:
     model = config.model
     overridden_sampling(model)  # a wrong value ends the start before the model is looked for
     load_classes(model.logits_processors)
@@ -104,8 +123,10 @@ def build_engine(config: EngineConfig, clock: Clock, report: ReportProgress) -> 
     checkpoint, model = read_model(model, _download_reporter(report))
     checkpoint = with_kind(checkpoint, model)
     config = _config_for(replace(config, model=model), checkpoint.facts)
-    with ThreadPoolExecutor(1, thread_name_prefix="octavo-tokenizer") as helper:
+    with ThreadPoolExecutor(2, thread_name_prefix="octavo-loading") as helper:
         tokenizer = helper.submit(_load_tokenizer, model, checkpoint)
+        for part in ("core", "intake"):
+            helper.submit(PARTS.load, part)
         executor = InlineExecutor(config, checkpoint)
         core = start_core(config, executor, clock, report)
         try:
@@ -143,8 +164,13 @@ def start_core(
     """A core on a started executor; the executor is stopped again if that fails."""
     publisher = None
     try:
-        publisher = open_publisher(parse_kv_events(config.cache.kv_events_config))
-        return EngineCore.start(config.scheduler, config.cache, executor, clock, report, publisher)
+        if config.cache.kv_events_config is not None:
+            publisher = PARTS.load("kv events")(parse_kv_events(config.cache.kv_events_config))
+        plan = executor.start(report)
+        core: EngineCore = PARTS.load("core").around(
+            config.scheduler, config.cache, executor, plan, clock, publisher
+        )
+        return core
     except BaseException:
         executor.stop()
         if publisher is not None:
@@ -162,7 +188,7 @@ def assemble(
     """The engine around a core that has been started."""
     facts = checkpoint.facts
     eos = [*facts.eos_token_ids, tokenizer.eos_token_id]
-    limits = IntakeLimits(
+    limits = PARTS.load("limits")(
         vocab_size=facts.vocab_size,
         max_model_len=core.memory_plan.max_model_len,
         kv_plan=core.memory_plan.kv,
@@ -185,7 +211,7 @@ def assemble(
         tokenizer=tokenizer,
         chat_template=checkpoint.chat_template,
         core=core,
-        intake=Intake(tokenizer, limits, seed=config.model.seed, clock=clock),
+        intake=PARTS.load("intake")(tokenizer, limits, seed=config.model.seed, clock=clock),
         grammars=grammars,
         tracer=tracer,
         default_sampling=_default_sampling(config.model, facts),
@@ -198,7 +224,8 @@ def _load_tokenizer(model: ModelConfig, checkpoint: Checkpoint) -> Tokenizer:
         return checkpoint.load_tokenizer()
     folder = Path(model.tokenizer).expanduser()
     if folder.is_dir():
-        return tokenizer_from_folder(folder)
+        tokenizer: Tokenizer = PARTS.load("tokenizer")(folder)
+        return tokenizer
     return open_named(model.tokenizer).load_tokenizer()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from octavo.contracts.request import EngineRequest
-from octavo.engine.intake import EncodedPrompt
+from octavo.engine.encoded import EncodedPrompt
 from octavo.pooling_params import PoolingParams
 from octavo.sampling_params import SamplingParams
 

@@ -4,7 +4,8 @@ Owns: one scheduler, one executor, the order plan -> run -> commit, what happens
 Does not know: text, HTTP, threads. It is not thread-safe: one thread makes all calls.
 Used by: the front ends in this package.
 
-    core = EngineCore.start(config.scheduler, config.cache, executor, clock, report)
+    plan = executor.start(report)
+    core = EngineCore.around(config.scheduler, config.cache, executor, plan, clock)
     core.add_request(engine_request)
     while core.has_work():
         for delta in core.step(): ...
@@ -19,24 +20,25 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from octavo.config.engine import CacheConfig, SchedulerConfig
 from octavo.contracts.delta import FinishReason, TokenDelta
 from octavo.contracts.grammar import ConstraintError, TokenConstraint
 from octavo.contracts.kv_plan import MemoryPlan
-from octavo.contracts.progress import ReportProgress
 from octavo.contracts.request import EngineRequest
 from octavo.contracts.step import NewRow, StepPlan, StepResult
 from octavo.contracts.tracing import StepTotals
 from octavo.engine.grammars import Grammars
-from octavo.engine.kv_events import KVEventPublisher
 from octavo.engine.stats import EngineStats, StepStats, StepTimes, take_stats
 from octavo.errors import EngineDeadError, InvalidRequestError, OverloadedError
 from octavo.executor.base import Executor
 from octavo.foundation.clock import Clock
 from octavo.kvcache.manager import KVManager
 from octavo.scheduling.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from octavo.engine.kv_events import KVEventPublisher
 
 logger = logging.getLogger(__name__)
 
@@ -70,21 +72,19 @@ class EngineCore:
         self._is_stopped = False
 
     @classmethod
-    def start(
+    def around(
         cls,
         scheduler_config: SchedulerConfig,
         cache_config: CacheConfig,
         executor: Executor,
+        memory_plan: MemoryPlan,
         clock: Clock,
-        report: ReportProgress,
         publisher: KVEventPublisher | None = None,
     ) -> Self:
-        """Start the executor and build the scheduler for the pool that it could make.
+        """Build the scheduler for the pool that a started executor could make: `memory_plan`.
 
         `publisher` is told what changes in the prefix cache, and closed by `stop`.
-        Raises ModelFileError or DoesNotFitError from the executor.
         """
-        memory_plan = executor.start(report)
         kv = KVManager(
             memory_plan.kv,
             enable_prefix_caching=cache_config.enable_prefix_caching,

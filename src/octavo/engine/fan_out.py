@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from octavo.contracts.delta import BeamSequence, FinishReason, TokenDelta
 from octavo.contracts.step import TokenLogprobs
 from octavo.engine.choice import Choice
-from octavo.engine.intake import EncodedPrompt
+from octavo.engine.encoded import EncodedPrompt
 from octavo.errors import OctavoError, RequestFailedError, UnanswerableError
 from octavo.outputs import PromptLogprobs, RequestMetrics, RequestOutput, by_token
 from octavo.sampling_params import RequestOutputKind, SamplingParams

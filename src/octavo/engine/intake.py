@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -19,6 +18,7 @@ from octavo.contracts.kv_plan import KVPlan
 from octavo.contracts.request import BeamSpec, EngineRequest
 from octavo.contracts.step import SamplingSpec
 from octavo.engine.beam_search import check_beams_fit, check_combination, most_tokens_of_beams
+from octavo.engine.encoded import EncodedPrompt
 from octavo.engine.grammars import grammar_spec
 from octavo.engine.pooler import Pooler
 from octavo.errors import InvalidRequestError, PromptTooLongError
@@ -52,18 +52,7 @@ class TextEncoder(Protocol):
         """Of a very long text no more than shows that there are more than `enough` ids."""
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedPrompt:
-    """A prompt as token ids inside the vocabulary, at least one."""
-
-    token_ids: list[int]
-    text: str | None = None
-    cache_salt: str | None = None
-    second_segment: int = -1  # the first token of the second of two texts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntakeLimits:
+class IntakeLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What a request is checked against."""
 
     vocab_size: int
@@ -374,20 +363,6 @@ class Intake:
                 if ids:
                     sequences[tuple(ids)] = ids
         return list(sequences.values())
-
-
-def most_tokens(keep: int, max_model_len: int) -> int:
-    """How many tokens `truncate_prompt_tokens` keeps of a prompt without an answer.
-
-    -1 means as many as the context holds. Raises InvalidRequestError for what cannot be meant.
-    """
-    if keep != -1 and not (type(keep) is int and 1 <= keep <= max_model_len):
-        raise InvalidRequestError(
-            f"truncate_prompt_tokens must be -1, or between 1 and the context of {max_model_len} "
-            f"tokens, got {shown(keep)}. Please request a smaller truncation size.",
-            param="truncate_prompt_tokens",
-        )
-    return max_model_len if keep == -1 else keep
 
 
 def _check_something_left(spec: SamplingSpec) -> None:

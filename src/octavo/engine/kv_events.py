@@ -143,7 +143,7 @@ class KVEventPublisher:
         except self._zmq.ZMQError as error:
             raise ConfigError(
                 f"--kv-events-config: {name} {endpoint!r} cannot be opened: {error}. Name another "
-                "one, such as tcp://*:5557 or ipc:///tmp/kv-events"
+                "one; with tcp://*:* the system chooses a free port"
             ) from error
         opened: bytes = socket_.getsockopt(self._zmq.LAST_ENDPOINT)
         return opened.rstrip(b"\0").decode()

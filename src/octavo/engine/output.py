@@ -16,8 +16,8 @@ from octavo.contracts.delta import FinishReason, TokenDelta
 from octavo.contracts.request import EngineRequest
 from octavo.contracts.tracing import Tracer
 from octavo.engine.choice import Choice
+from octavo.engine.encoded import EncodedPrompt
 from octavo.engine.fan_out import RequestStream
-from octavo.engine.intake import EncodedPrompt
 from octavo.engine.pooled_stream import PooledStream
 from octavo.engine.pooler import Pooler
 from octavo.engine.stats import EngineStats

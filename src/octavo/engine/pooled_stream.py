@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from octavo.contracts.delta import FinishReason, TokenDelta
-from octavo.engine.intake import EncodedPrompt
+from octavo.engine.encoded import EncodedPrompt
 from octavo.engine.pooler import Pooler
 from octavo.errors import DeadlineExceededError, OctavoError, RequestFailedError
 from octavo.outputs import PoolingRequestOutput, RequestMetrics

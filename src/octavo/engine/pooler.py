@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from octavo.config.model_facts import ModelFacts, PoolingFacts
 from octavo.contracts.step import PoolingMethod
@@ -28,8 +29,7 @@ def needs_whole_prompts(facts: ModelFacts) -> bool:
     return facts.pooling is not None and (not facts.is_causal or facts.pooling.method == "mean")
 
 
-@dataclass(frozen=True, slots=True)
-class Pooler:
+class Pooler(msgspec.Struct, frozen=True):
     """What one model can make, and how its vectors are finished."""
 
     facts: PoolingFacts

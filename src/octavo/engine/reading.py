@@ -64,6 +64,9 @@ def open_named(name: str) -> Checkpoint:
 
 def _own(found: Any, overrides: Any, model: ModelConfig) -> Checkpoint:
     checkpoint = READING.load("open")(found, overrides)
+    if model.quantization == "auto":
+        own: Checkpoint = checkpoint
+        return own
     quantised: Checkpoint = READING.load("quantise")(checkpoint, model.quantization)
     return quantised
 

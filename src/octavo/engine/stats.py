@@ -10,13 +10,16 @@ so they cannot drift. Counters only grow; take two snapshots and subtract.
 from __future__ import annotations
 
 from bisect import bisect_left
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from octavo.contracts.delta import FinishReason
 from octavo.contracts.tracing import StepTotals
-from octavo.kvcache.manager import KVManager
-from octavo.scheduling.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from octavo.kvcache.manager import KVManager
+    from octavo.scheduling.scheduler import Scheduler
 
 # Upper bounds of the counts of tokens per step; one more count holds what is above the last.
 STEP_SIZE_BOUNDS = tuple(2**power for power in range(15))

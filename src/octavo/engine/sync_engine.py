@@ -9,15 +9,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
+
+import msgspec
 
 from octavo.contracts.delta import FinishReason
 from octavo.contracts.request import BeamSpec, EngineRequest
 from octavo.engine.build import Engine
+from octavo.engine.encoded import EncodedPrompt
 from octavo.engine.fan_out import RequestStream
-from octavo.engine.intake import EncodedPrompt
 from octavo.engine.interrupt import BetweenSteps
 from octavo.engine.output import OutputProcessor
 from octavo.engine.pooled_stream import PooledStream
@@ -32,8 +33,7 @@ from octavo.sampling_params import RequestOutputKind, SamplingParams
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """One checked prompt with its core requests, not yet added."""
 
     request_id: str
@@ -42,8 +42,7 @@ class Job:
     requests: list[EngineRequest]
 
 
-@dataclass(frozen=True, slots=True)
-class PoolingJob:
+class PoolingJob(msgspec.Struct, frozen=True):
     """The same for a vector."""
 
     request_id: str

@@ -14,10 +14,7 @@ from octavo.contracts.kv_tier import KVTier
 from octavo.contracts.progress import ReportProgress
 from octavo.contracts.step import StepPlan, StepResult
 from octavo.errors import ConfigError, EngineDeadError
-from octavo.executor.registry import FOREIGN_RUNNERS, RUNNERS
-from octavo.kvtier.fingerprint import weights_fingerprint
-from octavo.kvtier.folder import open_folder
-from octavo.kvtier.kv_files import KVFiles
+from octavo.executor.registry import FOREIGN_RUNNERS, RUNNERS, TIER
 from octavo.runner.base import Runner
 from octavo.runner.memory_plan import plan_memory
 from octavo.weights.blame import about
@@ -45,7 +42,7 @@ class InlineExecutor:
         assert self._runner is None, "start() is called once"
         config, facts = self._config, self._checkpoint.facts
         if (folder := self._offload_folder()) is not None:
-            open_folder(folder)
+            TIER.load("check")(folder)
         where = self._checkpoint.where
         with about(where):
             runner = _runner_class(config.model)(config, self._checkpoint)
@@ -96,13 +93,14 @@ class InlineExecutor:
         folder = self._offload_folder()
         if folder is None:
             return None
-        weights = weights_fingerprint(self._checkpoint.tensors)
-        return KVFiles(
+        weights = TIER.load("fingerprint")(self._checkpoint.tensors)
+        tier: KVTier = TIER.load("open")(
             folder,
             self._config.cache.max_offload_bytes,
             weights + runner.kv_fingerprint.encode(),
             runner.host_slot,
         )
+        return tier
 
     def _offload_folder(self) -> Path | None:
         named = self._config.cache.kv_offload_dir

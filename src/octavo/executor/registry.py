@@ -1,6 +1,12 @@
-"""Where a model can run: name of the back end -> class of its runner, imported when asked for."""
+"""What an executor is made of, imported when asked for.
+
+Where a model can run: name of the back end -> class of its runner. The disk tier, which few have.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 from octavo.foundation.registry import Registry
 from octavo.runner.base import Runner
@@ -16,4 +22,12 @@ RUNNERS: Registry[type[Runner]] = Registry(
 FOREIGN_RUNNERS: Registry[type[Runner]] = Registry(
     "backend of transformers' code",
     {"torch": "octavo.backends.torch.foreign.runner:TransformersRunner"},
+)
+TIER: Registry[Callable[..., Any]] = Registry(
+    "part of the disk tier",
+    {
+        "check": "octavo.kvtier.folder:open_folder",
+        "fingerprint": "octavo.kvtier.fingerprint:weights_fingerprint",
+        "open": "octavo.kvtier.kv_files:KVFiles",
+    },
 )

@@ -58,6 +58,9 @@ def parse_count(text: str, flag: str) -> int:
     except (KeyError, ArithmeticError):
         message = f"{flag} takes a whole number such as 8192, 8k or 8K, got {text!r}"
         raise ConfigError(message) from None
-    if not value.is_finite() or abs(value) >= _LARGEST or value != value.to_integral_value():
+    if value.is_finite() and abs(value) >= _LARGEST:
+        bound = f"below {_LARGEST}" if value > 0 else f"above -{_LARGEST}"
+        raise ConfigError(f"{flag} must be {bound}, got {text!r}")
+    if not value.is_finite() or value != value.to_integral_value():
         raise ConfigError(f"{flag} must be a whole number, got {text!r}")
     return int(value)

@@ -6,12 +6,12 @@ Does not know rows or logits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import entry_points
 from typing import Any
 
 from octavo.config.field import flag_name
 from octavo.errors import ConfigError, InvalidRequestError
 from octavo.foundation.named_object import named_object
+from octavo.foundation.plugins import installed_plugins
 from octavo.logits_processors.base import AdapterLogitsProcessor
 from octavo.sampling_params import FIELD_DEFAULTS, SamplingParams, shown
 
@@ -36,7 +36,7 @@ def load_classes(named: Sequence[str | type[Any]]) -> tuple[ProcessorClass, ...]
 def with_plugins(named: Sequence[str | type[Any]]) -> tuple[ProcessorClass, ...]:
     """The same after those of installed packages. Each class comes once."""
     plugins = []
-    for plugin in sorted(entry_points(group=PLUGIN_GROUP), key=lambda point: point.name):
+    for plugin in installed_plugins(PLUGIN_GROUP):
         try:
             plugins.append(_checked(plugin.load()))
         except Exception as error:  # a border: what a package raises on import is its own affair

@@ -9,9 +9,10 @@ from __future__ import annotations
 import inspect
 import logging
 from array import array
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from octavo.config.engine import EngineConfig
 from octavo.contracts.step import NewRow, StepPlan, StepResult
@@ -25,8 +26,7 @@ BEFORE_PENALTIES, AFTER_TEMPERATURE = 1, 2  # bits of csrc/sampler.hpp's Stage
 _WITH_PROMPT = 3  # arguments of a processor that is shown the prompt, too
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(msgspec.Struct, frozen=True):
     """One processor of one row."""
 
     name: str  # of its class
@@ -34,8 +34,7 @@ class _Call:
     run: partial[Any]  # takes the logits
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(msgspec.Struct, frozen=True):
     output_ids: list[int]  # grows with the row; the processors have the same list
     calls: list[_Call]
     stages: int  # bits of all calls

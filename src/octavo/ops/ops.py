@@ -17,6 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar
 
+import msgspec
+
 from octavo.config.model_facts import Scoring
 from octavo.ops.rope import RopeTable
 from octavo.ops.weights import Embedding, Experts, Linear, StateSpaceWeights, Vector
@@ -28,8 +30,7 @@ Activation = Literal["silu", "gelu_tanh", "gelu", "relu", "relu2", "tanh", "sigm
 GateActivation = Activation | Literal["clamped_swiglu"]
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionSpec:
+class AttentionSpec(msgspec.Struct, frozen=True):
     """Constants of one attention layer."""
 
     layer: int  # index of its KV storage; layers that are not causal may share one
@@ -50,8 +51,7 @@ class AttentionSpec:
     slopes: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StateSpec:
+class StateSpec(msgspec.Struct, frozen=True):
     """Constants of one layer that carries a state from token to token.
 
     Head h belongs to group h // (num_heads / num_groups). The state of a sequence before its first
@@ -66,8 +66,7 @@ class StateSpec:
     step_limits: tuple[float, float]  # time steps are kept within
 
 
-@dataclass(frozen=True, slots=True)
-class RouterSpec:
+class RouterSpec(msgspec.Struct, frozen=True):
     """How scores become a choice of experts, and weights of those chosen.
 
     softmax: chosen by, and weighted with, the softmax over all experts (Shazeer et al. 2017).

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from octavo.config.model_facts import RopeFacts, RopeScaling
 
 
-@dataclass(frozen=True, slots=True)
-class RopeTable:
+class RopeTable(msgspec.Struct, frozen=True):
     """Angles are `position * inv_freq[i]`; cos and sin are multiplied by `attention_factor`."""
 
     rotary_dim: int

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+import msgspec
 
 VectorEnding = Literal["weight", "bias"]
 
 
-@dataclass(frozen=True, slots=True)
-class Linear:
+class Linear(msgspec.Struct, frozen=True):
     """A matrix [out_features, in_features], possibly several checkpoint tensors on top of each
     other.
 
@@ -25,8 +25,7 @@ class Linear:
     order: object = None
 
 
-@dataclass(frozen=True, slots=True)
-class Experts:
+class Experts(msgspec.Struct, frozen=True):
     """MLPs, of which a router chooses some for each token."""
 
     gate_up: tuple[Linear, ...]  # of each expert, [2 * inner size, hidden_size]; plain: the half
@@ -38,8 +37,7 @@ class Experts:
         return len(self.gate_up)
 
 
-@dataclass(frozen=True, slots=True)
-class Embedding:
+class Embedding(msgspec.Struct, frozen=True):
     """A table [vocab_size, hidden_size]."""
 
     vocab_size: int
@@ -47,16 +45,14 @@ class Embedding:
     handle: object
 
 
-@dataclass(frozen=True, slots=True)
-class Vector:
+class Vector(msgspec.Struct, frozen=True):
     """A float32 vector [size]: weights and biases of norms."""
 
     size: int
     handle: object
 
 
-@dataclass(frozen=True, slots=True)
-class StateSpaceWeights:
+class StateSpaceWeights(msgspec.Struct, frozen=True):
     """What a layer that carries a state has besides matrices."""
 
     log_decay: Vector  # [num_heads], or of each number that they keep: [num_heads * state_size]

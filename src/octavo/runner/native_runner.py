@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from octavo import _native
 from octavo.backends.native.passes import optimise, quantise_inputs
@@ -46,8 +47,7 @@ _POOLING = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
+class _Layout(msgspec.Struct, frozen=True):
     """A program and the memory that it needs, for one context length."""
 
     program: _native.Program
@@ -72,13 +72,13 @@ class NativeRunner:
         asked_len = config.model.max_model_len or 0
         self._longest = asked_len if asked_len > 0 else self._facts.max_position
         self._draft = self._lay_out(self._longest)  # the same size for every context length
+        self._max_model_len = self._longest
         layers = attention_layers(self._draft.placement)
         self._kv_shapes = [(spec.num_kv_heads, spec.head_dim) for spec in layers]
         windows = [(spec.window or 0) if spec.is_causal else 0 for spec in layers]
         self._kv_groups = kv_groups(windows, self._kv_shapes, self._longest)
         self._swap_dir = config.cache.swap_dir or ""
         self._host: _native.HostPool | None = None
-        self._fingerprint = ""
         self._session: _native.Session | None = None
         self._compute_s = 0.0
         self._processors = RowProcessors(config, self._facts.vocab_size)
@@ -104,7 +104,9 @@ class NativeRunner:
 
     def allocate(self, plan: MemoryPlan, report: ReportProgress) -> None:
         """See `Runner`."""
-        layout = self._lay_out(plan.max_model_len)
+        layout = self._draft
+        if plan.max_model_len != self._longest:
+            layout = self._lay_out(plan.max_model_len)
         # Pinned threads were no faster, and two engines would be pinned to the same cores.
         threads = _native.ThreadPool(self._num_threads, pin=False)
         self._weights.load(threads, lambda share: report("weights", share))
@@ -116,7 +118,7 @@ class NativeRunner:
             self._layers_of_groups,
         )
         self._host = self._make_host_pool(plan.kv)
-        self._fingerprint = self._make_fingerprint(plan)
+        self._max_model_len = plan.max_model_len
         max_rows, max_len = self._scheduler.max_num_seqs, plan.max_model_len
         forward = _native.Forward(
             layout.program, self._kernels, threads, kv, max_rows=max_rows, max_len=max_len
@@ -191,7 +193,14 @@ class NativeRunner:
     @property
     def kv_fingerprint(self) -> str:
         """See `Runner`."""
-        return self._fingerprint
+        return kv_fingerprint(
+            self._facts,
+            max_model_len=self._max_model_len,
+            block_size=self._block_size,
+            kv_type=self._kv_type.layout,
+            groups=self._kv_groups,
+            arithmetic=f"native {self._kernels.name} {self._float_type} {self._activation_dtype}",
+        )
 
     def host_slot(self, slot: int) -> memoryview:
         """See `Runner`."""
@@ -224,16 +233,6 @@ class NativeRunner:
             raise ConfigError(
                 f"--swap-dir: {error}; name another folder or lower --swap-space"
             ) from None
-
-    def _make_fingerprint(self, plan: MemoryPlan) -> str:
-        return kv_fingerprint(
-            self._facts,
-            max_model_len=plan.max_model_len,
-            block_size=self._block_size,
-            kv_type=self._kv_type.layout,
-            groups=self._kv_groups,
-            arithmetic=f"native {self._kernels.name} {self._float_type} {self._activation_dtype}",
-        )
 
     def _lay_out(self, max_model_len: int) -> _Layout:
         model = model_class(self._facts.architecture)(self._facts, self._weights, max_model_len)

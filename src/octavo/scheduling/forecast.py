@@ -4,8 +4,8 @@ Owns: when requests ended lately, how an average request is served.
 Does not know: requests, queues, a clock: numbers and times come with each call.
 
 A queue is full only of requests that wait for rows or blocks, and one of them starts when one that
-runs ends. So the measured rate of endings decides; before enough have ended, the time that an
-average request takes by the measured speeds does.
+runs ends. So the measured rate of endings decides, over the time in which anybody was served;
+before enough have ended, the time that an average request takes by the measured speeds does.
 """
 
 from __future__ import annotations
@@ -39,17 +39,22 @@ class Forecast:
         self._speed = speed
         self._endings: deque[tuple[float, int]] = deque(
             maxlen=_NUM_ENDINGS
-        )  # time, how many so far
+        )  # busy seconds, how many so far
         self._now_s = 0.0
+        self._busy_s = 0.0
         self._num_ended = 0
         self._num_generated = 0
 
-    def note(self, now_s: float, num_ended: int, num_generated: int) -> None:
-        """The totals so far."""
+    def note(
+        self, now_s: float, num_ended: int, num_generated: int, *, was_idle: bool = False
+    ) -> None:
+        """The totals so far. Time in which nothing was live at its end says nothing of a rate."""
+        if not was_idle:
+            self._busy_s += now_s - self._now_s
         self._now_s = now_s
         if num_ended != self._num_ended:
             self._num_ended, self._num_generated = num_ended, num_generated
-            self._endings.append((now_s, num_ended))
+            self._endings.append((self._busy_s, num_ended))
 
     def wait_s(self, load: Load, num_places: int = 1) -> float:
         """Seconds until so many places are free, between SHORTEST_WAIT_S and LONGEST_WAIT_S."""
@@ -62,7 +67,7 @@ class Forecast:
             return None
         begin_s, num_before = self._endings[0]
         end_s, num_ended = self._endings[-1]
-        return max((end_s - begin_s) / (num_ended - num_before), self._now_s - end_s)
+        return max((end_s - begin_s) / (num_ended - num_before), self._busy_s - end_s)
 
     def _modelled_s(self, load: Load) -> float:
         """Seconds between two endings if all running requests are average ones."""

@@ -78,6 +78,7 @@ class Scheduler:
         self.in_flight: list[Request] = []  # parallel to the rows of the plan being run
         self.speed = MeasuredSpeed()
         self._forecast = Forecast(self.speed)
+        self._was_idle = True  # nothing was live at some time since the last plan
         self._deadlines = Deadlines(self.roster, self.speed)
         self._preemption = Preemption(config.preemption_mode, self.roster, self.speed)
         lookup = parse_speculative(config.speculative_config)
@@ -104,6 +105,7 @@ class Scheduler:
         guide = None if constraint is None else Guide(constraint)
         assert source.request_id not in self.requests, f"{source.request_id} is live"
         assert source.prompt_token_ids, f"{source.request_id} has an empty prompt"
+        self._was_idle = self._was_idle or not self.requests
         order = self._policy.sort_key(source, self._num_added)
         self._num_added += 1
         request = Request(source, order, self._max_model_len, self.kv)
@@ -150,7 +152,9 @@ class Scheduler:
         assert not self.in_flight, "the last plan was not committed"
         builder = PlanBuilder(self._num_planned)
         counters = self.counters
-        self._forecast.note(now_s, counters.num_ended, counters.num_generation_tokens)
+        totals = counters.num_ended, counters.num_generation_tokens
+        self._forecast.note(now_s, *totals, was_idle=self._was_idle)
+        self._was_idle = False
         self._deadlines.end_overdue(now_s)
         if self.shares is not None:
             self.shares.settle()

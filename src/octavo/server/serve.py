@@ -29,7 +29,7 @@ from octavo.engine.build import Engine
 from octavo.engine.loading import loaded
 from octavo.errors import ConfigError
 from octavo.foundation import env
-from octavo.server.app import bare_app, build_app
+from octavo.foundation.registry import Registry
 from octavo.server.batches.service import batches_at_work, open_store
 from octavo.server.chat_format import check_chat_options
 from octavo.server.keys import KeyRing
@@ -45,6 +45,11 @@ from octavo.server.warming import warm_when_idle
 
 logger = logging.getLogger(__name__)
 Announce = Callable[[Engine, str], None]
+# All routes and what they need, imported while the engine loads.
+APPS: Registry[Callable[..., Any]] = Registry(
+    "application",
+    {"whole": "octavo.server.app:build_app", "bare": "octavo.server.app:bare_app"},
+)
 ABORT_GRACE_S = 1.0  # for aborted answers to say so before their connections are closed
 BACKLOG = 2048
 DEFAULT_INTERVAL_S = 10.0
@@ -257,7 +262,7 @@ class _Server:
 
     async def _load(self, state: ServerState, database: SqliteThread | None) -> None:
         state.set_loaded(await loaded(state.engine, self._report))
-        at_work = batches_at_work(state, bare_app(state), database)
+        at_work = batches_at_work(state, APPS.load("bare")(state), database)
         await self._batches.enter_async_context(at_work)
         self._announce(state.loaded, url_of(self._config, self._listener))
 
@@ -316,7 +321,7 @@ class _Server:
 
     def _uvicorn_config(self, state: ServerState) -> uvicorn.Config:
         return uvicorn.Config(
-            build_app(
+            APPS.load("whole")(
                 state,
                 is_traced=self._engine_config.observability.otlp_traces_endpoint is not None,
             ),

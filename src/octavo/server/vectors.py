@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
-from octavo.engine.intake import most_tokens
+from octavo.engine.encoded import most_tokens
 from octavo.errors import RequestFailedError
 from octavo.outputs import PoolingRequestOutput
 from octavo.pooling_params import PoolingParams

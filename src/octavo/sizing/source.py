@@ -13,10 +13,9 @@ from pathlib import Path
 from octavo.sizing.config_shape import shape_from_config, shape_from_facts
 from octavo.sizing.model_shape import ModelShape, Storage
 from octavo.sizing.storage import storage_named
-from octavo.weights.checkpoint import Checkpoint
-from octavo.weights.hf_folder import CONFIG
+from octavo.weights.checkpoint import CONFIG, Checkpoint
 from octavo.weights.hub import download_config
-from octavo.weights.hub_cache import parse_hub_model
+from octavo.weights.hub_names import parse_hub_model
 from octavo.weights.json_file import read_fields
 from octavo.weights.quant.online import with_quantisation
 from octavo.weights.source import open_checkpoint

@@ -23,8 +23,6 @@ from codecs import utf_8_decode
 from collections.abc import Sequence
 from typing import Any
 
-from tokenizers.decoders import DecodeStream
-
 from octavo.text.spelling import Spelling
 from octavo.text.tokenizer import Tokenizer
 
@@ -132,7 +130,7 @@ class _LibraryStream:
         self._joins_special = not (skip_special_tokens or spaces_between_special_tokens)
         self._after_special = False
         tail = [id_ for id_ in prompt_token_ids[-NUM_PRIMING_TOKENS:] if 0 <= id_ < self._size]
-        self._stream = DecodeStream(ids=tail, skip_special_tokens=skip_special_tokens)
+        self._stream = self._fresh_stream(tail)
         self._held: list[int] = []  # tokens since the stream last gave text
 
     def push(self, token_id: int) -> str:
@@ -154,12 +152,18 @@ class _LibraryStream:
         text: str = self._library.decode(held, skip_special_tokens=self._skip) if held else ""
         return text
 
+    def _fresh_stream(self, token_ids: list[int]) -> Any:
+        """Behind tokens that have been seen."""
+        from tokenizers.decoders import DecodeStream  # noqa: PLC0415 - few decoders need it
+
+        return DecodeStream(ids=token_ids, skip_special_tokens=self._skip)
+
     def _step(self, token_id: int) -> str | None:
         try:
             text: str | None = self._stream.step(self._library, token_id)
         except Exception as error:  # noqa: BLE001 - the library raises bare Exception
             # Output that is not monotonic breaks the library's stream; it starts anew from here.
             logger.debug("decode stream reset at token %d: %s", token_id, error)
-            self._stream = DecodeStream(skip_special_tokens=self._skip)
+            self._stream = self._fresh_stream([])
             text = self._stream.step(self._library, token_id)
         return text

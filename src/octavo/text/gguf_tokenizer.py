@@ -69,6 +69,9 @@ class StoredStrings(Protocol):
     def stored_strings(self, key: str) -> tuple[memoryview, int] | None:
         """(each string as its length u64 and its bytes, their number); None for other values."""
 
+    def stored_pairs(self, key: str) -> list[tuple[str, str]] | None:
+        """Each string cut at its first space; None for other values, and if one is no pair."""
+
 
 def tokenizer_from_gguf(metadata: Mapping[str, object], rule: WordRule | None = None) -> Tokenizer:
     """Build the tokenizer that a GGUF file describes.
@@ -138,8 +141,7 @@ class _GgufVocabulary:
     def _byte_level(self) -> tuple[Library, bool]:
         """Byte-level BPE: merges are in the file, the cutting of words is known by name."""
         rule = self._rule or self._named_rule()
-        merges = [_halves(merge) for merge in self._list("merges", str)]
-        model = _bpe(vocab=self.ids, merges=merges, ignore_merges=rule.ignores_merges)
+        model = _bpe(vocab=self.ids, merges=self._merges(), ignore_merges=rule.ignores_merges)
         library = tokenizers.Tokenizer(model)
         normalizer = rule.normalizer()
         if normalizer is not None:
@@ -148,6 +150,14 @@ class _GgufVocabulary:
         library.decoder = decoders.ByteLevel()
         self._add_whole_tokens(library)
         return library, rule.adds_bos
+
+    def _merges(self) -> list[tuple[str, str]]:
+        """Merges as the library wants them."""
+        if isinstance(self._metadata, StoredStrings):
+            pairs = self._metadata.stored_pairs(KEY + "merges")
+            if pairs is not None:
+                return pairs
+        return [_halves(merge) for merge in self._list("merges", str)]
 
     def _named_rule(self) -> WordRule:
         name = self._metadata.get(KEY + "pre")

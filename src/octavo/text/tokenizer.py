@@ -9,38 +9,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
+
+import msgspec
 
 from octavo.errors import InvalidRequestError
 from octavo.text.library import Library
 from octavo.text.spelling import SPELLED, Spelling, spelling_of_decoder
 from octavo.text.stretches import STRETCH, stretches
-from octavo.text.tokenizer_files import TokenizerFiles, open_library
 from octavo.text.vocabulary import Vocabulary
-
-# Names under which a chat template sees special tokens.
-NAMED_TOKENS = (
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-)
-# Classes whose add_bos_token and add_eos_token decide; for all others tokenizer.json says it alone.
-FLAG_CLASSES = ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer")
-
 
 # Characters from which on a text takes longer than handing it to the library as a batch of one.
 LONG_TEXT = 4096
 _JOINED_AT_ONCE = 2**14  # parts of a text, during which no other thread runs
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True):
     """Ids put before and after a text whose special tokens are wanted."""
 
     begin: tuple[int, ...] = ()
@@ -277,44 +262,6 @@ class Tokenizer:
     def _id_of_named(self, name: str) -> int | None:
         token = self.special_tokens.get(name)
         return None if token is None else self.id_of(token)
-
-
-def tokenizer_from_json(files: TokenizerFiles) -> Tokenizer:
-    """The tokenizer of a folder that has tokenizer.json, and what its other files say.
-
-    Raises CorruptFileError when the file is malformed.
-    """
-    library = open_library(files)
-    named = {
-        name: token
-        for name, token in files.named_tokens(NAMED_TOKENS).items()
-        if library.token_to_id(token) is not None
-    }
-    added = library.get_added_tokens_decoder()
-    special = {id_ for id_, token in added.items() if token.special}
-    for token in (*named.values(), *files.further_special_tokens()):
-        id_ = library.token_to_id(token)
-        if id_ is not None:
-            special.add(id_)
-    frame = _frame_of_flags(files, library, named)
-    return Tokenizer(library, named_tokens=named, special_ids=special, frame=frame)
-
-
-def _frame_of_flags(
-    files: TokenizerFiles, library: Library, named: Mapping[str, str]
-) -> Frame | None:
-    """What add_bos_token and add_eos_token demand; None where tokenizer.json decides."""
-    if files.tokenizer_class.removesuffix("Fast") not in FLAG_CLASSES:
-        return None
-    add_bos, add_eos = files.flag("add_bos_token"), files.flag("add_eos_token")
-    if add_bos is None and add_eos is None:
-        return None
-
-    def ids(wanted: bool | None, name: str) -> tuple[int, ...]:
-        id_ = library.token_to_id(named[name]) if wanted and name in named else None
-        return () if id_ is None else (id_,)
-
-    return Frame(ids(add_bos, "bos_token"), ids(add_eos, "eos_token"))
 
 
 class _ByteReader:

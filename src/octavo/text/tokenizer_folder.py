@@ -16,8 +16,9 @@ from octavo.text.ranked_vocabulary import RankedVocabulary
 from octavo.text.sentencepiece_model import read_sentencepiece
 from octavo.text.tekken import read_tekken
 from octavo.text.tiktoken_file import is_tiktoken, read_tiktoken
-from octavo.text.tokenizer import Tokenizer, tokenizer_from_json
+from octavo.text.tokenizer import Tokenizer
 from octavo.text.tokenizer_files import TokenizerFiles, read_tokenizer_files, wanted_tokens
+from octavo.text.tokenizer_json import tokenizer_from_json
 
 JSON, TEKKEN, MODEL = "tokenizer.json", "tekken.json", "tokenizer.model"
 

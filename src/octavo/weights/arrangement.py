@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from octavo.config.model_facts import ModelFacts
 from octavo.errors import CorruptFileError
@@ -27,15 +28,14 @@ Q_NORM, K_NORM = "self_attn.q_norm", "self_attn.k_norm"
 _SHARED_INPUT = re.compile(r"\.(mlp\.experts\.\d+|self_attn\.(k_up|v_up))\.")
 
 
-@dataclass(frozen=True, slots=True)
-class Arrangement:
+class Arrangement(msgspec.Struct, frozen=True):
     """How a file lays out the tensors of one architecture, by our names."""
 
     grouped_qkv: bool = False  # q heads of a KV head, its key, its value; then the next KV head
     rotary_pairs: bool = False  # columns 2i and 2i + 1 of a head are rotated together
     transposed: tuple[str, ...] = ()  # parts whose matrix is [in_features, out_features]
     skipped_positions: int = 0  # rows of the table of positions that belong to no position
-    experts: StackLayout = field(default_factory=StackLayout)
+    experts: StackLayout = msgspec.field(default_factory=StackLayout)
 
 
 def arranged(

@@ -16,6 +16,8 @@ from octavo.config.model_facts import ModelFacts, PoolingFacts
 from octavo.errors import CorruptFileError
 from octavo.text.tokenizer import Tokenizer
 
+CONFIG = "config.json"  # what makes a folder a model of Hugging Face's
+
 
 class WeightType(IntEnum):
     """How the elements of a tensor are stored. Values are GGML's type numbers (the GGUF format).

@@ -13,13 +13,15 @@ from pathlib import Path
 from octavo.errors import ModelFileError
 from octavo.foundation.env import cache_folder
 from octavo.weights.catalogue import CATALOGUE, find_entry
-from octavo.weights.gguf_checkpoint import part_paths
+from octavo.weights.checkpoint import CONFIG
+from octavo.weights.gguf_parts import part_paths
 from octavo.weights.hf_config import facts_from_config
-from octavo.weights.hf_folder import CONFIG
 from octavo.weights.hub import download_model
-from octavo.weights.hub_cache import HubModel, cached_models, parse_hub_model
+from octavo.weights.hub_cache import cached_models
+from octavo.weights.hub_names import HubModel, parse_hub_model
 from octavo.weights.json_file import read_fields
-from octavo.weights.package_model import fetch_package_model, installed_path
+from octavo.weights.package_folder import installed_path
+from octavo.weights.package_model import fetch_package_model
 from octavo.weights.progress import OnProgress
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from octavo.config.model_facts import MoeFacts
 from octavo.errors import CorruptFileError
@@ -19,8 +21,7 @@ _PARTS = "gate_up_proj|gate_proj|up_proj|down_proj"
 _STACK = re.compile(rf"(.+\.mlp\.experts)\.({_PARTS})\.(weight|bias)")
 
 
-@dataclass(frozen=True, slots=True)
-class StackLayout:
+class StackLayout(msgspec.Struct, frozen=True):
     """How a file lays out its stacks."""
 
     # A matrix is [in_features, out_features]; in MXFP4, as gpt-oss is published, it is not.

@@ -6,14 +6,13 @@ or the meaning of keys (`gguf_facts.py`).
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from octavo.config.model_facts import ModelFacts
-from octavo.errors import CorruptFileError, ModelFileError
-from octavo.text.gguf_tokenizer import tokenizer_from_gguf
+from octavo.errors import CorruptFileError
+from octavo.foundation.registry import Registry
 from octavo.text.tokenizer import Tokenizer
 from octavo.weights.arrangement import arranged
 from octavo.weights.blame import about
@@ -22,12 +21,15 @@ from octavo.weights.fields import Fields
 from octavo.weights.gguf_facts import architecture_of, facts_from_gguf
 from octavo.weights.gguf_metadata import GgufMetadata
 from octavo.weights.gguf_names import GgufArchitecture, hf_tensor_name, interleaved_heads
+from octavo.weights.gguf_parts import part_paths
 from octavo.weights.gguf_reader import GgufFile, read_gguf
 from octavo.weights.gguf_repack import RepackedRows, scaled
 from octavo.weights.gguf_rope import ROPE_TENSORS
 
-_PART_NAME = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
-MAX_PARTS = 999
+# Imported by the thread that makes the tokenizer, while others read weights.
+TOKENIZERS: Registry[Callable[[Mapping[str, object]], Tokenizer]] = Registry(
+    "tokenizer", {"gguf": "octavo.text.gguf_tokenizer:tokenizer_from_gguf"}
+)
 SHARED_GATE = ".shared_expert_gate.weight"
 
 
@@ -51,7 +53,8 @@ class GgufCheckpoint:
     def load_tokenizer(self) -> Tokenizer:
         """Build the tokenizer from the vocabulary in the file."""
         with about(self.where):
-            return tokenizer_from_gguf(self.metadata)
+            tokenizer: Tokenizer = TOKENIZERS.load("gguf")(self.metadata)
+            return tokenizer
 
 
 def open_gguf(path: Path, *, name: str | None = None) -> GgufCheckpoint:
@@ -79,28 +82,6 @@ def _open(path: Path, name: str | None) -> GgufCheckpoint:
         metadata=first.metadata,
         where=str(path),
     )
-
-
-def part_names(name: str) -> list[str]:
-    """All parts of the split model that the file `name` belongs to, in order; else `name` alone."""
-    match = _PART_NAME.fullmatch(name)
-    if match is None:
-        return [name]
-    stem, _, count = match.groups()
-    if not 0 < int(count) <= MAX_PARTS:
-        raise CorruptFileError(
-            f"{name}: a model of {int(count)} parts; 1 to {MAX_PARTS} are allowed"
-        )
-    return [f"{stem}-{number:05d}-of-{count}.gguf" for number in range(1, int(count) + 1)]
-
-
-def part_paths(path: Path) -> list[Path]:
-    """The same as paths. Raises ModelFileError when a part is missing."""
-    parts = [path.with_name(name) for name in part_names(path.name)]
-    missing = [part.name for part in parts if not part.exists()]
-    if len(parts) > 1 and missing:
-        raise ModelFileError(f"{path} is one of {len(parts)} parts; missing: {', '.join(missing)}")
-    return parts
 
 
 def _check_parts(files: list[GgufFile]) -> None:

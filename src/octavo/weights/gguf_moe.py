@@ -6,7 +6,9 @@ Owns the keys that all architectures share, and what llama.cpp assumes where a f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from octavo.config.model_facts import MoeFacts, Scoring
 from octavo.errors import UnsupportedModelError
@@ -18,8 +20,7 @@ from octavo.weights.fields import Fields
 GATING: dict[int, Scoring] = {1: "softmax", 2: "sigmoid", 3: "softmax_chosen"}
 
 
-@dataclass(frozen=True, slots=True)
-class Assumed:
+class Assumed(msgspec.Struct, frozen=True):
     """What llama.cpp has in its code for one architecture."""
 
     gating: int = 1

@@ -7,7 +7,8 @@ function in `gguf_special.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from octavo.config.model_facts import NormKind
 from octavo.weights.arrangement import GATE_UP, Arrangement
@@ -69,18 +70,17 @@ GLM4_MOE_PARTS = GPT_OSS_PARTS
 FUSED_GATE = {"ffn_up": GATE_UP}
 
 
-@dataclass(frozen=True, slots=True)
-class GgufArchitecture:
+class GgufArchitecture(msgspec.Struct, frozen=True):
     """How llama.cpp stores one architecture."""
 
     hf_name: str  # what config.json would call it
-    layer_parts: Mapping[str, str] = field(default_factory=lambda: LLAMA_PARTS)
+    layer_parts: Mapping[str, str] = msgspec.field(default_factory=lambda: LLAMA_PARTS)
     # Rows of q and k are in llama.cpp's rotary order, because its converter puts them there; other
     # than in `arrangement`, where they were trained like that.
     has_interleaved_heads: bool = False
     has_experts: bool = False  # some of its files do
     norm: NormKind = "rms"
-    arrangement: Arrangement = field(default_factory=Arrangement)
+    arrangement: Arrangement = msgspec.field(default_factory=Arrangement)
 
 
 _PAIRS = Arrangement(rotary_pairs=True)

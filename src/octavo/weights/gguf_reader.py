@@ -13,12 +13,13 @@ here knows what a key or a tensor means. The layout, by the specification of the
 from __future__ import annotations
 
 import math
-import struct
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+import msgspec
+
+from octavo import _native
 from octavo.errors import CorruptFileError, UnsupportedModelError
 from octavo.weights.checkpoint import TensorView, WeightType
 from octavo.weights.gguf_metadata import ARRAY, LENGTH, SCALARS, STRING, GgufMetadata, StoredArray
@@ -45,8 +46,7 @@ OTHER_TYPES = {
 KNOWN_TYPES = {int(type): type for type in WeightType if type.is_ggml}
 
 
-@dataclass(frozen=True, slots=True)
-class GgufFile:
+class GgufFile(msgspec.Struct, frozen=True):
     """What one file holds. The views keep the mapping alive."""
 
     path: Path
@@ -55,8 +55,7 @@ class GgufFile:
     stored_keys: dict[str, memoryview]  # each key with its value, as the file has them
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     """One row of the tensor table, as the file has it."""
 
     name: str
@@ -158,16 +157,14 @@ class _Reader:
     def _size_of_strings(self, key: str, count: int) -> int:
         """Bytes of `count` strings from here. The only way to learn it is to step over each.
 
-        A false count ends with the file: every step is at least 8 bytes.
+        Whether the last one is there is checked by whoever takes them.
         """
-        data, position = self._data, self._position
-        length_at = LENGTH.unpack_from
-        try:
-            for _ in range(count):
-                position += 8 + length_at(data, position)[0]
-        except (struct.error, OverflowError):
+        size = -1
+        if count <= self._left // LENGTH.size:  # a count is a claim
+            size = _native.stored_size(self._data[self._position :], count)
+        if size < 0:
             self._refuse(f"a string of {key} reaches beyond the end of the file")
-        return position - self._position  # the last length is checked by whoever takes them
+        return size
 
     def _entry(self) -> _Entry:
         name = self._string("a tensor name", MAX_NAME_BYTES)

@@ -8,15 +8,16 @@ from __future__ import annotations
 import math
 import struct
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from octavo import _native
 from octavo.errors import CorruptFileError
 from octavo.weights.checkpoint import TensorView, WeightType
 
 
-@dataclass(frozen=True, slots=True)
-class Repacked:
+class Repacked(msgspec.Struct, frozen=True):
     """One such type."""
 
     name: str
@@ -41,8 +42,7 @@ REPACKED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RepackedRows:
+class RepackedRows(msgspec.Struct, frozen=True):
     """Rows of such a type in ours. Satisfies `RowSource`."""
 
     ggml_type: int
@@ -98,4 +98,6 @@ def scaled(view: TensorView, scale: TensorView) -> TensorView:
     if not all(map(math.isfinite, factors)):
         raise CorruptFileError(f"tensor {scale.name} holds a number that is not finite")
     rows_each = sys.maxsize if count == 1 else math.prod(view.shape[1:-1])
-    return replace(view, source=replace(view.source, factors=factors, rows_each=rows_each))
+    return replace(
+        view, source=msgspec.structs.replace(view.source, factors=factors, rows_each=rows_each)
+    )

@@ -16,7 +16,7 @@ from octavo.text.tokenizer import Tokenizer
 from octavo.text.tokenizer_folder import tokenizer_from_folder
 from octavo.weights.arrangement import arranged
 from octavo.weights.blame import about
-from octavo.weights.checkpoint import TensorView
+from octavo.weights.checkpoint import CONFIG, TensorView
 from octavo.weights.facts_check import known_token_ids
 from octavo.weights.fields import Fields
 from octavo.weights.hf_config import facts_from_config, named_architecture, text_section
@@ -34,7 +34,6 @@ from octavo.weights.safetensors_file import read_safetensors, read_stored
 from octavo.weights.stored_tensor import FLOATS, StoredTensor, float_view
 from octavo.weights.word_classifier import score_matrix
 
-CONFIG = "config.json"
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 # Where a model that also sees keeps its decoder: before transformers 4.52, and since.

@@ -12,18 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from octavo.errors import DownloadError, ModelFileError
+from octavo.weights.checkpoint import CONFIG
 from octavo.weights.durable import SPACE_ADVICE, is_disk_full, require_space
-from octavo.weights.gguf_checkpoint import part_names
+from octavo.weights.gguf_parts import part_names
 from octavo.weights.hf_config import facts_from_config
-from octavo.weights.hf_folder import CONFIG, INDEX, SINGLE, weight_files
+from octavo.weights.hf_folder import INDEX, SINGLE, weight_files
 from octavo.weights.hub_cache import (
-    HubModel,
     cached_model,
     choose_gguf,
     hub_cache_folder,
     is_offline,
     snapshot_folder,
 )
+from octavo.weights.hub_names import HubModel
 from octavo.weights.json_file import read_fields
 from octavo.weights.progress import OnProgress, PullProgress
 

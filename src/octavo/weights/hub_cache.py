@@ -1,11 +1,11 @@
 """The Hugging Face cache on this machine, read without the hub's library.
 
-Owns the names that users write for hub models and the layout of the cache:
+Owns the layout of the cache:
 
     models--<org>--<name>/refs/<branch>           a commit
     models--<org>--<name>/snapshots/<commit>/...  its files, each there only when whole
 
-Does not know the network (`hub.py`).
+Does not know names (`hub_names.py`) or the network (`hub.py`).
 """
 
 from __future__ import annotations
@@ -13,41 +13,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.errors import ModelFileError
-from octavo.weights.gguf_checkpoint import part_paths
-from octavo.weights.hf_folder import CONFIG, weight_files
+from octavo.weights.checkpoint import CONFIG
+from octavo.weights.gguf_parts import part_paths
+from octavo.weights.hf_folder import weight_files
+from octavo.weights.hub_names import HubModel, parse_hub_model
 
-_PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
-_HUB_ID = re.compile(rf"({_PART}/{_PART})(?::([A-Za-z0-9_.-]+)|/((?:{_PART}/)*{_PART}\.gguf))?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 DEFAULT_REVISION = "main"
-
-
-@dataclass(frozen=True, slots=True)
-class HubModel:
-    """`org/name`, or one GGUF file of it: `org/name:Q4_K_M`, `org/name/file.gguf`."""
-
-    repository: str
-    quantisation: str | None = None
-    file: str | None = None
-
-    @property
-    def wants_gguf(self) -> bool:
-        return self.quantisation is not None or self.file is not None
-
-    def __str__(self) -> str:
-        if self.quantisation is not None:
-            return f"{self.repository}:{self.quantisation}"
-        return self.repository if self.file is None else f"{self.repository}/{self.file}"
-
-
-def parse_hub_model(text: str) -> HubModel | None:
-    """What `text` means on the hub, None when it cannot be a hub name."""
-    match = _HUB_ID.fullmatch(text)
-    return None if match is None else HubModel(match[1], match[2], match[3])
 
 
 def choose_gguf(model: HubModel, file_names: Iterable[str]) -> str:

@@ -17,7 +17,8 @@ from pathlib import Path
 from octavo.errors import ModelFileError
 from octavo.weights.catalogue import find_entry
 from octavo.weights.durable import exclusive_lock
-from octavo.weights.package_model import LOCK_ENDING, STAGING
+from octavo.weights.package_folder import STAGING
+from octavo.weights.package_model import LOCK_ENDING
 
 
 @dataclass(frozen=True, slots=True)

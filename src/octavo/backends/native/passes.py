@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+
+import msgspec
 
 from octavo._native import Rows, quantised_row_floats
 from octavo.backends.native.operations import (
@@ -70,7 +71,7 @@ def quantise_inputs(recording: Recording, int8_matrices: Mapping[int, bool]) -> 
 
 def _mix_of_int8(mix: Mix, int8_matrices: Mapping[int, bool]) -> Mix:
     """The same with what its matrices need."""
-    return replace(
+    return msgspec.structs.replace(
         mix,
         takes_float=any(int8_matrices.get(matrix, True) for matrix in mix.gate_up),
         takes_int8=any(matrix in int8_matrices for matrix in mix.gate_up),

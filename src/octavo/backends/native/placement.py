@@ -12,7 +12,7 @@ one thread could touch what another one has not finished.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from octavo._native import Rows, View
 from octavo.backends.native.operations import (
@@ -37,8 +37,7 @@ _PRODUCTS = (Product, ProductInt8, HeadProducts)
 _PAGE = 1024
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Storage:
+class Storage(msgspec.Struct, frozen=True, eq=False):
     """A piece of the arena that one value, or several in place of each other, live in."""
 
     rows: Rows
@@ -54,16 +53,14 @@ class Storage:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class StepSize:
+class StepSize(msgspec.Struct, frozen=True):
     """The largest step that will run."""
 
     max_tokens: int
     wanted_rows: int  # at a time; more are wanted in slices
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True):
     """A recording with everything that the C++ side needs to know of memory and threads."""
 
     recording: Recording
@@ -245,8 +242,7 @@ def _round_up(number: int, multiple: int) -> int:
 # ---- Barriers ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Access:
+class _Access(msgspec.Struct, frozen=True):
     """How the threads touch a storage in one operation."""
 
     storage: Storage

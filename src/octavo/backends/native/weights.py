@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
 
 from octavo import _native
 from octavo.backends.native.float_values import FLOAT_TYPES, float_values
@@ -22,17 +24,25 @@ from octavo.weights.inventory import Inventory
 from octavo.weights.mapped_file import let_go
 
 PANEL_ROWS = 8
-PIECE_BYTES = 8 << 20  # of a tensor that are packed at a time
+BATCH_BYTES = 16 << 20  # that are packed at a time, and let go of
+PIECE_BYTES = 8 << 20  # of one tensor among them
 MADE_BYTES = 1 << 20  # the same where rows are made first, by one thread for each piece
 
 
-@dataclass(frozen=True, slots=True)
-class _Fill:
+class _Fill(msgspec.Struct, frozen=True):
     """A tensor that waits to be packed."""
 
     matrix: int
     source: int
     view: TensorView
+
+
+class _Piece(NamedTuple):
+    """Rows of it."""
+
+    fill: _Fill
+    first_row: int
+    data: memoryview
 
 
 class NativeWeights:
@@ -125,36 +135,31 @@ class NativeWeights:
         total = sum(fill.view.num_bytes for fill in self._fills)
         done = 0
         with ThreadPoolExecutor(threads.num_threads, "octavo-rows") as makers:
-            for fill in self._fills:
-                self._pack(fill, threads, makers)
-                done += fill.view.num_bytes
-                report(done / total)
+            for pieces in _batches(self._fills, makers, threads.num_threads):
+                self._pack(pieces, threads)
+                done += sum(piece.data.nbytes for piece in pieces)
+                report(min(1.0, done / total))
         for matrix, views in self._biases:
             values = array("f")
             for view in views:
                 values.extend(_finite_values(view))
             self.native.set_bias(matrix, values)
 
-    def _pack(self, fill: _Fill, threads: _native.ThreadPool, makers: ThreadPoolExecutor) -> None:
-        view = fill.view
-        pieces = _pieces(view)
-        if view.source is not None:
-            pieces = _made_pieces(view, makers, threads.num_threads)
-        for first_row, rows in pieces:
-            try:
-                self.native.fill(
-                    threads,
-                    fill.matrix,
-                    fill.source,
-                    view.type,
-                    rows,
-                    view.interleaved_heads,
-                    first_row,
-                )
-            except ValueError as error:
-                raise CorruptFileError(f"tensor {view.name} cannot be used: {error}") from error
-            let_go(view.data)
-        for part in view.parts:
+    def _pack(self, pieces: Sequence[_Piece], threads: _native.ThreadPool) -> None:
+        """In one call, for each one more waits for whoever has the interpreter meanwhile."""
+        count, why = self.native.fill_all(
+            threads,
+            [
+                (fill.matrix, fill.source, fill.view.type, data, fill.view.interleaved_heads, first)
+                for fill, first, data in pieces
+            ],
+        )
+        if why:
+            name = pieces[count].fill.view.name
+            raise CorruptFileError(f"tensor {name} cannot be used: {why}")
+        for part in {
+            id(part.obj): part for piece in pieces for part in piece.fill.view.parts
+        }.values():
             let_go(part)
 
     def _matrix(
@@ -188,6 +193,25 @@ class NativeWeights:
                 f"{view.type.block_elements} that {view.type.name} stores together"
             )
         return view.type
+
+
+def _batches(
+    fills: Iterable[_Fill], makers: ThreadPoolExecutor, num_threads: int
+) -> Iterator[list[_Piece]]:
+    """All pieces, a few megabytes together."""
+    batch: list[_Piece] = []
+    num_bytes = 0
+    for fill in fills:
+        is_made = fill.view.source is not None
+        pieces = _made_pieces(fill.view, makers, num_threads) if is_made else _pieces(fill.view)
+        for first, data in pieces:
+            batch.append(_Piece(fill, first, data))
+            num_bytes += data.nbytes
+            if num_bytes >= BATCH_BYTES:
+                yield batch
+                batch, num_bytes = [], 0
+    if batch:
+        yield batch
 
 
 def _pieces(view: TensorView) -> Iterator[tuple[int, memoryview]]:

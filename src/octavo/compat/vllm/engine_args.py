@@ -13,7 +13,8 @@ from typing import Any, Self
 from octavo.cli.vllm_flags import ENGINE_FLAGS, add_vllm_flags
 from octavo.config.cli_args import add_options
 from octavo.config.engine import EngineConfig, ModelConfig
-from octavo.config.keywords import FOREIGN, PARTS, engine_config
+from octavo.config.keywords import PARTS, engine_config
+from octavo.config.vllm_options import FOREIGN
 
 _OF_LLM = "disable_log_stats"  # a keyword of LLM itself, not of engines
 _KEPT = ("model", _OF_LLM)

@@ -17,9 +17,10 @@ from typing import Any
 
 from octavo import _native
 from octavo.errors import CorruptFileError, UnsupportedModelError
+from octavo.weights.checkpoint import CONFIG
 from octavo.weights.expert_stacks import is_stack
 from octavo.weights.hf_config import facts_from_config
-from octavo.weights.hf_folder import CONFIG, INDEX, SINGLE, weight_files
+from octavo.weights.hf_folder import INDEX, SINGLE, weight_files
 from octavo.weights.hf_names import layout_of, renamed
 from octavo.weights.json_file import read_fields
 from octavo.weights.mapped_file import let_go

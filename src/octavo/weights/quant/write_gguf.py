@@ -15,7 +15,7 @@ from typing import BinaryIO
 from octavo import _native
 from octavo.errors import CorruptFileError, UnsupportedModelError
 from octavo.weights.checkpoint import TensorView, WeightType
-from octavo.weights.gguf_checkpoint import part_paths
+from octavo.weights.gguf_parts import part_paths
 from octavo.weights.gguf_reader import DEFAULT_ALIGNMENT, MAGIC, GgufFile, read_gguf
 from octavo.weights.mapped_file import let_go
 from octavo.weights.stored_tensor import FLOATS

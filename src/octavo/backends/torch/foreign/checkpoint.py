@@ -20,8 +20,8 @@ from octavo.backends.torch.foreign.attention import PROBE, refusal
 from octavo.backends.torch.foreign.probe import Probed, probe
 from octavo.config.model_facts import ModelFacts, RopeFacts
 from octavo.errors import UnsupportedModelError
+from octavo.weights.checkpoint import CONFIG
 from octavo.weights.hf_folder import (
-    CONFIG,
     HfCheckpoint,
     float_tensors,
     with_generation,
