@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import quantile, write_results
-from benchmarks.stress.hostile import MEGABYTES, hostile_bodies, vector_bodies
+from benchmarks.stress.hostile import MEGABYTES, hostile_bodies, token_vector_bodies, vector_bodies
 from benchmarks.stress.served import Served, end_servers_on_term
 
 LIMIT_S = 0.1
 PROBE_EVERY_S = 0.01
 NUM_STREAMS = 64
+WHOLE_PROMPTS = ("--no-enable-chunked-prefill", "--max-num-batched-tokens", "2048")
 
 Work = Callable[[Served, float], Awaitable[list[int]]]  # until a time; statuses of the answers
 
@@ -113,7 +114,13 @@ def cases(only: str) -> list[tuple[list[str], dict[str, Work]]]:
     of_texts: dict[str, Work] = {"idle": _nothing, f"{NUM_STREAMS} streams": streams}
     of_texts |= {name: _sending(*request) for name, request in hostile_bodies().items()}
     of_vectors = {name: _sending(*request) for name, request in vector_bodies().items()}
-    servers = [([], of_texts), (["--runner", "pooling", "--convert", "embed"], of_vectors)]
+    of_tokens = {name: _sending(*request) for name, request in token_vector_bodies().items()}
+    pooling = ["--runner", "pooling", "--convert", "embed"]
+    servers = [
+        ([], of_texts),
+        (pooling, of_vectors),
+        ([*pooling, *WHOLE_PROMPTS], of_tokens),
+    ]
     return [
         (flags, chosen)
         for flags, works in servers

@@ -39,10 +39,6 @@ def vector_bodies() -> Hostile:
         "embed many texts": (_EMBED, _body(input=shorts)),
         "embed many as base64": (_EMBED, _body(input=shorts, encoding_format="base64")),
         "embed too many texts": (_EMBED, _body(input=["Hi"] * 400_000)),
-        "vector of each token": (
-            "/pooling",
-            _body(input="The quick brown fox. " * 300, task="token_embed"),
-        ),
         "rerank cut text": ("/rerank", _body(query="Hi", documents=[text], **cut)),
         "rerank beginning": (
             "/rerank",
@@ -51,6 +47,12 @@ def vector_bodies() -> Hostile:
         "rerank many texts": ("/rerank", _body(query="Hi", documents=shorts)),
         "score many texts": ("/score", _body(queries="Hi", documents=shorts)),
     }
+
+
+def token_vector_bodies() -> Hostile:
+    """For a server that may be asked for a vector of each token."""
+    body = _body(input="The quick brown fox. " * 300, task="token_embed")
+    return {"vector of each token": ("/pooling", body)}
 
 
 def _body(**fields: Any) -> bytes:

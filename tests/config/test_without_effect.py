@@ -9,7 +9,10 @@ import pytest
 
 from octavo.config.engine import EngineConfig
 from octavo.config.keywords import engine_config
+from octavo.config.model_facts import PoolingFacts
 from octavo.config.without_effect import without_effect, without_idle_swap
+from octavo.engine.model_kind import config_for
+from tests.support.random_checkpoint import tiny_facts
 
 LONGEST = 4096
 EVENTS = '{"enable_kv_cache_events": true}'
@@ -102,6 +105,29 @@ def test_what_the_model_turns_off_is_told_too() -> None:
     used = replace(asked, cache=replace(asked.cache, enable_prefix_caching=False))
     [line] = without_effect(asked, used, LONGEST)
     assert "prefix caching is off with this model" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "flags"),
+    [
+        ({"swap_space": 4}, "--swap-space has"),
+        ({"swap_space": 4, "preemption_mode": "swap"}, "--swap-space has"),
+        ({"swap_space": 4, "swap_dir": "/tmp/s"}, "--swap-space and --swap-dir have"),
+    ],
+)
+def test_swap_space_beside_an_encoder_is_told_and_takes_no_memory(
+    options: dict[str, Any], flags: str
+) -> None:
+    """Its requests are over after one step: there is nothing to move."""
+    asked = engine_config(options)
+    facts = tiny_facts(is_causal=False, pooling=PoolingFacts(method="mean"))
+
+    used = config_for(asked, facts)
+    [line] = without_effect(asked, used, LONGEST)
+
+    assert (used.cache.swap_space, used.cache.swap_dir) == (0.0, None)
+    assert line.startswith(flags)
+    assert "first step" in line
 
 
 def test_swap_space_that_nobody_would_use_takes_no_memory() -> None:

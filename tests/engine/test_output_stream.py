@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
+from dataclasses import dataclass, field
 
 import pytest
 
+from octavo.contracts.delta import FinishReason
 from octavo.engine.async_engine import AsyncLLM
+from octavo.engine.output_stream import OutputStream
 from tests.support.serving import ANSWERS, ENDLESS, SHORT, Gate, serving, text_of
 
 
@@ -112,3 +116,31 @@ async def test_abort_by_name_gives_the_reader_a_last_output() -> None:
 
     assert last.finished
     assert last.outputs[0].finish_reason == "abort"
+
+
+@dataclass
+class Vectors:
+    """A stream whose output needs work, and the event loop needs to turn meanwhile."""
+
+    request_id: str = "r"
+    is_finished: bool = True
+    takes_long: bool = True
+    finished: bool = True
+    has_turned: threading.Event = field(default_factory=threading.Event)
+
+    def take(self) -> Vectors | None:
+        assert self.has_turned.wait(10), "the loop is held"
+        return self
+
+    def end(self, reason: FinishReason, stop_reason: int | str | None = None) -> None: ...
+
+
+async def test_what_takes_long_is_taken_beside_the_loop() -> None:
+    vectors = Vectors()
+    outputs: OutputStream[Vectors, Vectors] = OutputStream(lambda _: vectors, lambda _: None)
+
+    taken = asyncio.ensure_future(anext(outputs))
+    await asyncio.sleep(0)  # now it is being taken
+    vectors.has_turned.set()
+
+    assert await taken is vectors

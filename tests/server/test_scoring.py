@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from octavo.config.server import ServerConfig
 from tests.server.conftest import MakeFolder
 from tests.support.tiny_encoders import class_scores, make_encoder, pair_library
 from tests.support.tiny_pooling import pooling_server
@@ -144,3 +145,19 @@ async def test_a_bad_field_of_rerank_is_refused_by_name(
         reply = await client.post("/rerank", fields)
 
     assert (reply.status, reply.error["param"]) == (400, param)
+
+
+async def test_long_documents_come_back_as_they_went(encoder_folder: MakeFolder) -> None:
+    """Of whatever characters, wherever their pieces end; `index` is still the place."""
+    signs = ['"', "\\", "\n", "\u00e9", "\u4e2d", "\U0001f600", "a"]
+    documents = ["".join(signs) * 90_000 + end for end in ("", "x")] + ["fox"] * 3
+    body = {"query": "fox", "documents": documents, "truncate_prompt_tokens": 16}
+    async with pooling_server(
+        encoder_folder("bert"), config=ServerConfig(max_body_bytes=2**24)
+    ) as client:
+        reply = await client.post("/rerank", body)
+
+    assert len(reply.pieces) > 2
+    assert int(reply.headers["content-length"]) == len(reply.content)
+    found = {entry["index"]: entry["document"]["text"] for entry in reply.json["results"]}
+    assert found == dict(enumerate(documents))

@@ -162,6 +162,10 @@ async def test_no_other_site_may_call_unless_it_is_named() -> None:
         ({"ssl_keyfile": "k"}, "--ssl-keyfile needs --ssl-certfile"),
         ({"ssl_certfile": "c", "ssl_cert_reqs": 2}, "--ssl-ca-certs"),
         ({"root_path": "no-slash"}, "--root-path"),
+        ({"max_file_bytes": 2**20}, "--max-file-bytes needs --batch-store"),
+        ({"max_stored_bytes": 2**20}, "--max-stored-bytes needs --batch-store"),
+        ({"max_batch_requests": 9}, "--max-batch-requests needs --batch-store"),
+        ({"batch_concurrency": 9}, "--batch-concurrency needs --batch-store"),
     ],
 )
 def test_options_that_cannot_work_are_refused(options: dict[str, Any], told: str) -> None:

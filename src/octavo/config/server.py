@@ -16,6 +16,7 @@ from octavo.errors import ConfigError
 
 METRICS_NAMESPACES = ("vllm", "octavo")
 CONTENT_FORMATS = ("auto", "string", "openai")
+_OF_BATCHES = ("max_file_bytes", "max_stored_bytes", "max_batch_requests", "batch_concurrency")
 
 
 class ReasoningTags(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -171,6 +172,7 @@ class ServerConfig:
         if not all(self.served_model_name):
             raise ConfigError("--served-model-name must not be empty")
         self._check_tls()
+        self._check_batches()
         _ = self.template_kwargs, self.reasoning_tags
         for name in ("allowed_origins", "allowed_methods", "allowed_headers"):
             object.__setattr__(self, name, _plain_list(name, getattr(self, name)))
@@ -193,6 +195,16 @@ class ServerConfig:
                 raise ConfigError(f"{flag_name(name)} needs --ssl-certfile")
         elif self.ssl_cert_reqs and self.ssl_ca_certs is None:
             raise ConfigError("--ssl-cert-reqs needs --ssl-ca-certs: whose certificates count?")
+
+    def _check_batches(self) -> None:
+        if self.batch_store is not None:
+            return
+        for name in _OF_BATCHES:
+            if getattr(self, name) != self.__dataclass_fields__[name].default:
+                raise ConfigError(
+                    f"{flag_name(name)} needs --batch-store: without it neither files nor batches "
+                    "are served"
+                )
 
     @property
     def template_kwargs(self) -> dict[str, Any]:

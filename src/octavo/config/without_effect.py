@@ -66,9 +66,12 @@ def _of_prompts(used: EngineConfig, longest: int) -> Iterator[str]:
 
 def _of_cache(asked: EngineConfig, used: EngineConfig) -> Iterator[str]:
     cache, mode = asked.cache, asked.scheduler.preemption_mode
-    if cache.swap_space and mode == "recompute":
+    if cache.swap_space and (mode == "recompute" or not used.cache.swap_space):
         flags = "--swap-space has" if cache.swap_dir is None else "--swap-space and --swap-dir have"
-        yield f"{flags} no effect: --preemption-mode recompute moves no blocks"
+        why = f"--preemption-mode {mode} moves no blocks"
+        if mode != "recompute":
+            why = "requests of this model end with their first step, so none is preempted"
+        yield f"{flags} no effect: {why}"
     if cache.calculate_kv_scales:
         why = "int8 and int4 always find them, other types have none"
         yield f"--calculate-kv-scales has no effect with --kv-cache-dtype: {why}"

@@ -85,6 +85,11 @@ class RequestStream:
         """Whether nothing will be added any more; news may still be waiting to be taken."""
         return self._num_open == 0
 
+    @property
+    def takes_long(self) -> bool:
+        """Never: texts grow step by step."""
+        return False
+
     def finish_reasons(self, otherwise: FinishReason) -> tuple[FinishReason, ...]:
         """Of each choice; `otherwise` of those that still run."""
         return tuple(choice.finish_reason or otherwise for choice in self.choices)

@@ -65,9 +65,18 @@ def config_for(config: EngineConfig, facts: ModelFacts) -> EngineConfig:
     return replace(
         config,
         scheduler=replace(
-            scheduler, enable_chunked_prefill=False, max_num_batched_tokens=num_tokens
+            scheduler,
+            enable_chunked_prefill=False,
+            max_num_batched_tokens=num_tokens,
+            preemption_mode="recompute",  # a request ends with its first step
         ),
-        cache=replace(cache, enable_prefix_caching=False, num_gpu_blocks_override=num_blocks),
+        cache=replace(
+            cache,
+            enable_prefix_caching=False,
+            num_gpu_blocks_override=num_blocks,
+            swap_space=0.0,
+            swap_dir=None,
+        ),
     )
 
 

@@ -32,6 +32,8 @@ class TakenStream(Protocol[O_co]):
 
     @property
     def is_finished(self) -> bool: ...
+    @property
+    def takes_long(self) -> bool: ...  # to take; not for an event loop
     def take(self) -> O_co | None: ...
     def end(self, reason: FinishReason, stop_reason: int | str | None = None) -> None: ...
 
@@ -72,7 +74,7 @@ class OutputStream(Generic[S, O]):
             raise StopAsyncIteration
         while True:
             try:
-                output: O | None = self.stream.take()
+                output: O | None = await self._taken()
             except BaseException:
                 self.close()
                 raise
@@ -93,6 +95,11 @@ class OutputStream(Generic[S, O]):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    async def _taken(self) -> O | None:
+        """The news, if there is any."""
+        take: Callable[[], O | None] = self.stream.take
+        return await asyncio.to_thread(take) if self.stream.takes_long else take()
 
     def _wake(self, _: S) -> None:
         if self._waiter is not None and not self._waiter.done():

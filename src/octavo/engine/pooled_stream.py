@@ -14,6 +14,8 @@ from octavo.errors import DeadlineExceededError, OctavoError, RequestFailedError
 from octavo.outputs import PoolingRequestOutput, RequestMetrics
 from octavo.pooling_params import PoolingParams
 
+_MANY_BYTES = 2**16  # of vectors
+
 
 class PooledStream:
     """The answer to one prompt: nothing, and then one vector. `OutputProcessor` feeds it."""
@@ -36,7 +38,13 @@ class PooledStream:
         self._prompt, self._params, self._pooler = prompt, params, pooler
         self._on_news = on_news
         self.metrics = metrics
-        self._output: PoolingRequestOutput | None = None
+        self._delta: TokenDelta | None = None  # with the vectors as they were computed
+
+    @property
+    def takes_long(self) -> bool:
+        """Whether `take` works for milliseconds, on vectors of many tokens."""
+        delta = self._delta
+        return delta is not None and len(delta.pooled or b"") > _MANY_BYTES
 
     def push(self, delta: TokenDelta, now_s: float) -> bool:
         """Take in the news of the core, which need not be told anything."""
@@ -44,15 +52,7 @@ class PooledStream:
             self.metrics.admitted_s = self.metrics.admitted_s or delta.admitted_s
             self.metrics.first_token_s = self.metrics.last_token_s = now_s
         if delta.pooled is not None:
-            self._output = PoolingRequestOutput(
-                self.request_id,
-                self._pooler.finish(delta.pooled, self._params),
-                self._prompt.token_ids,
-                finished=True,
-                num_cached_tokens=delta.num_cached_tokens,
-                metrics=self.metrics,
-            )
-            self.is_finished = True
+            self._delta, self.is_finished = delta, True
             self._on_news(self)
         elif delta.finish_reason is not None:
             self.fail(_failure(delta))
@@ -78,8 +78,18 @@ class PooledStream:
         """The output once, None while there is none. Raises why the request failed."""
         if self.error is not None:
             raise self.error
-        output, self._output = self._output, None
-        return output
+        delta, self._delta = self._delta, None
+        if delta is None:
+            return None
+        assert delta.pooled is not None, "others end with an error"
+        return PoolingRequestOutput(
+            self.request_id,
+            self._pooler.finish(delta.pooled, self._params),
+            self._prompt.token_ids,
+            finished=True,
+            num_cached_tokens=delta.num_cached_tokens,
+            metrics=self.metrics,
+        )
 
 
 def _failure(delta: TokenDelta) -> OctavoError:

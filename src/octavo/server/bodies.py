@@ -28,6 +28,7 @@ MAX_VALUES = 2**20
 MAX_COSTLY_VALUES = 2**17  # texts, names among them, fractions, lists, objects
 _COSTLY_SIGNS = (b"{", b"[", b".", b"e", b"E")
 _PIECE = 2**16  # bytes
+_AT_ONCE = 2**19  # characters of a text
 LONGEST_NAME = 100  # characters of an unknown field that an error repeats
 _PLACE = re.compile(r"^(?P<what>.*?) - at `(?:key in )?\$\.?(?P<path>[^`]*)`$", re.DOTALL)
 _LIMIT = re.compile(r"Expected `\w+(?: \| null)?` (?P<sign>[<>]=) (?P<bound>\S+)")
@@ -99,7 +100,10 @@ async def read_bytes(request: Request, max_bytes: int) -> bytes:
         if size > max_bytes:
             raise _too_large(max_bytes)
         pieces.append(piece)
-    return b"".join(pieces).removeprefix(BOM_UTF8)
+    if size < LARGE_BODY:
+        return b"".join(pieces).removeprefix(BOM_UTF8)
+    joined = await asyncio.to_thread(b"".join, pieces)  # lets other threads run
+    return joined.removeprefix(BOM_UTF8)
 
 
 def json_response(content: object, headers: dict[str, str] | None = None) -> Response:
@@ -127,12 +131,37 @@ def response_of_lists(
             continue
         pieces += [b"[" + parts[0] if parts else b"[", *(b"," + part for part in parts[1:]), b"]"]
     pieces.append(b"}")
+    return response_of_pieces(pieces)
+
+
+def written_text(text: str) -> list[bytes]:
+    """A text as JSON, in pieces: while one is made no other thread runs."""
+    stretches = [text[place : place + _AT_ONCE] for place in range(0, len(text), _AT_ONCE)]
+    return [b'"', *(msgspec.json.encode(one)[1:-1] for one in stretches), b'"']
+
+
+def response_of_pieces(pieces: Sequence[bytes]) -> Response:
+    """A JSON answer in pieces, small ones together."""
+    joined: list[bytes] = []
+    small: list[bytes] = []
+    num_small = 0
+    for piece in pieces:
+        if len(piece) >= _PIECE:
+            joined += [b"".join(small), piece]
+            small, num_small = [], 0
+            continue
+        small.append(piece)
+        num_small += len(piece)
+        if num_small >= _PIECE:
+            joined.append(b"".join(small))
+            small, num_small = [], 0
+    joined.append(b"".join(small))
 
     async def sent() -> AsyncIterator[bytes]:
-        for piece in pieces:
+        for piece in joined:
             yield piece
 
-    length = str(sum(map(len, pieces)))
+    length = str(sum(map(len, joined)))
     return StreamingResponse(
         sent(), headers={"content-length": length}, media_type="application/json"
     )

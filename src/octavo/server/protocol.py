@@ -8,19 +8,21 @@ a whole answer in JSON that ends the connection, and none is written into the mi
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from octavo.server.errors import error_body
 
 HEAD_TIMEOUT_S = 30.0
 # Says nothing to a client that listens still; one that has closed its socket answers with a reset.
 _ARE_YOU_THERE = b"HTTP/1.1 100 Continue\r\n\r\n"
-FIRST_LOOK_S, LONGEST_LOOK_S = 0.05, 1.0  # whether the reset has come
+LOOK_EVERY_S = 0.05  # at a connection of which nothing is read
+_SENDS_NO_MORE = getattr(select, "POLLRDHUP", select.POLLHUP)
 
 
 def bounded_protocol(max_head_bytes: int) -> type[asyncio.Protocol]:
@@ -39,6 +41,8 @@ class _BoundedHttp(HttpToolsProtocol):
     _has_completed = False  # a request, in the piece of data at hand
     _head_timer: asyncio.TimerHandle | None = None
     _look_timer: asyncio.TimerHandle | None = None
+    _running: RequestResponseCycle | None = None  # that is answered now, or was the last
+    _has_asked = False  # whether the client is there
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -49,33 +53,61 @@ class _BoundedHttp(HttpToolsProtocol):
         if self._look_timer is not None:
             self._look_timer.cancel()
         super().connection_lost(exc)
+        running = self._running  # uvicorn tells the newest request only
+        if running is not None and not running.response_complete:
+            running.disconnected = True
+            running.message_event.set()
 
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio asks whether to stay open
         """The client sends no more: it has gone, or it has closed its half and waits.
 
-        Both look the same until something is sent. So the request is answered, and where the answer
-        has not begun the client is asked whether it is there, as far as HTTP/1.0 allows it.
+        Both look the same until something is sent. So requests are answered, and where the answer
+        has not begun the client is asked whether it is there. Nobody can be asked in HTTP/1.0, and
+        TLS knows no halves: there it has gone.
         """
-        cycle = self.cycle
-        if cycle is None or cycle.response_complete or self._is_in_body:
+        newest = self.cycle
+        if newest is None or newest.response_complete or self._is_in_body:
             return False
-        newest = self.pipeline[0][0] if self.pipeline else cycle
+        if not self._can_ask(newest):
+            return False
         newest.keep_alive = False
-        if not cycle.response_started and cycle.scope["http_version"] != "1.0":
-            self.transport.write(_ARE_YOU_THERE)
-        self._look_later(FIRST_LOOK_S)
+        self._ask()
+        self._look_later()
         return True
 
-    def _look_later(self, delay_s: float) -> None:
-        self._look_timer = self.loop.call_later(delay_s, self._look, delay_s)
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
-    def _look(self, delay_s: float) -> None:
+    def _can_ask(self, cycle: RequestResponseCycle) -> bool:
+        return self.scheme != "https" and cycle.scope["http_version"] != "1.0"
+
+    def _ask(self) -> None:
+        """Make a client that has gone say so. An answer that has begun does it by itself."""
+        self._has_asked = True
+        if self._running is not None and not self._running.response_started:
+            self.transport.write(_ARE_YOU_THERE)
+
+    def _look_later(self) -> None:
+        if self._look_timer is None:
+            self._look_timer = self.loop.call_later(LOOK_EVERY_S, self._look)
+
+    def _look(self) -> None:
         """End the connection of a client that has gone; nobody else reads what it would tell."""
+        self._look_timer = None
         connection = self.transport.get_extra_info("socket")
-        if connection is not None and connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        if connection is None or self.transport.is_closing():
+            return
+        if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.transport.abort()
-        else:
-            self._look_later(min(2 * delay_s, LONGEST_LOOK_S))
+            return
+        if not self._has_asked and _sends_no_more(connection):
+            if not self._can_ask(self.cycle):
+                self.transport.abort()
+                return
+            self._ask()
+        if self._has_asked or self.pipeline:
+            self._look_later()
 
     def data_received(self, data: bytes) -> None:
         if not self._is_in_body and self._head_timer is None:
@@ -93,6 +125,8 @@ class _BoundedHttp(HttpToolsProtocol):
         self._is_in_body = True
         self._stop_timer()
         super().on_headers_complete()
+        if self.pipeline:  # nothing is read while requests wait in it
+            self._look_later()
 
     def on_message_complete(self) -> None:
         self._is_in_body, self._has_completed = False, True
@@ -116,10 +150,17 @@ class _BoundedHttp(HttpToolsProtocol):
         self._stop_timer()
         if self.transport.is_closing():
             return
-        is_answering = self.cycle is not None and not self.cycle.response_complete
-        if not is_answering or not self.cycle.response_started:
+        running = self._running
+        if running is None or running.response_complete or not running.response_started:
             self.transport.write(_whole_answer(status, error_body(status, message)))
         self.transport.close()
+
+
+def _sends_no_more(connection: socket.socket) -> bool:
+    """Whether the end has come, be it behind bytes that nobody has read."""
+    poll = select.poll()
+    poll.register(connection.fileno(), _SENDS_NO_MORE)
+    return bool(poll.poll(0))
 
 
 def _whole_answer(status: int, content: dict[str, Any]) -> bytes:

@@ -52,11 +52,19 @@ class VectorForm:
         """Whether the answer is no JSON."""
         return self.encoding in BYTE_ENCODINGS
 
-    def shown(self, vector: Vector) -> Vector | str:
-        """A vector in JSON, encoded already: so that no call of the encoder takes long."""
+    def written(self, vector: Vector) -> bytes:
+        """A vector as JSON."""
         if self.encoding == "float":
-            return cast("Vector", msgspec.Raw(msgspec.json.encode(vector)))
-        return base64.b64encode(self.packed(vector)).decode()
+            return msgspec.json.encode(vector)
+        return b'"%b"' % base64.b64encode(self.packed(vector))
+
+    def written_all(self, vectors: Vectors) -> list[bytes]:
+        """The vector of an input, or the list of those of its tokens, as JSON in pieces."""
+        rows = _rows_of(vectors)
+        if vectors is rows[0]:
+            return [self.written(rows[0])]
+        pieces = [b"[" + self.written(rows[0])]
+        return [*pieces, *(b"," + self.written(row) for row in rows[1:]), b"]"]
 
     def packed(self, vector: Vector) -> bytes:
         """A vector in bytes."""

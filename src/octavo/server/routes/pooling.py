@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from typing import Any, cast
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.errors import InvalidRequestError
 from octavo.outputs import PoolingRequestOutput
 from octavo.pooling_params import PoolingParams, PoolingTask
-from octavo.server.bodies import json_response
+from octavo.server.bodies import json_response, response_of_pieces
 from octavo.server.described import BODY_ERRORS, ENGINE_ERRORS, MODEL_ERRORS, described
 from octavo.server.routes.reading import read_request
 from octavo.server.schemas.pooling import (
     Classified,
     ClassifyAnswer,
     ClassifyRequest,
-    Embedding,
     EmbeddingAnswer,
     EmbeddingRequest,
     InputFields,
-    Pooled,
     PoolingRequest,
     VectorAnswer,
     check_fields,
@@ -54,11 +52,7 @@ async def create_embedding(request: Request) -> Response:
     def answer() -> Response:
         if form.is_bytes:
             return _bytes_answer(form, answer_id, model, outputs)
-        data = [
-            Embedding(index=index, embedding=form.shown(cast(list[float], output.outputs.data)))
-            for index, output in enumerate(outputs)
-        ]
-        return _answer(EmbeddingAnswer, answer_id, model, data, outputs)
+        return _vectors_answer(form, ("embedding", "embedding"), answer_id, model, outputs)
 
     return await asyncio.to_thread(answer)  # a million numbers take half a second
 
@@ -88,8 +82,7 @@ async def create_pooling(request: Request) -> Response:
     def answer() -> Response:
         if form.is_bytes:
             return _bytes_answer(form, answer_id, model, outputs)
-        data = [_pooled(form, index, output) for index, output in enumerate(outputs)]
-        return _answer(VectorAnswer, answer_id, model, data, outputs)
+        return _vectors_answer(form, ("data", "pooling"), answer_id, model, outputs)
 
     return await asyncio.to_thread(answer)
 
@@ -114,17 +107,7 @@ async def classify(request: Request) -> Response:
         probs = cast(list[float], output.outputs.data)
         label = pooling.labels[probs.index(max(probs))]
         data.append(Classified(index=index, label=label, probs=probs, num_classes=len(probs)))
-    return _answer(ClassifyAnswer, answer_id, model, data, outputs)
-
-
-def _pooled(form: VectorForm, index: int, output: PoolingRequestOutput) -> Pooled:
-    made = output.outputs.data
-    one: Any
-    if made and isinstance(made[0], list):
-        one = [form.shown(vector) for vector in made]
-    else:
-        one = form.shown(cast(list[float], made))
-    return Pooled(index=index, data=one)
+    return json_response(ClassifyAnswer(**_head(answer_id, model, outputs), data=data))
 
 
 async def _outputs(
@@ -142,26 +125,41 @@ async def _outputs(
     return await wanted.outputs(request)
 
 
-def _answer(
-    kind: Callable[..., EmbeddingAnswer | VectorAnswer | ClassifyAnswer],
+def _vectors_answer(
+    form: VectorForm,
+    names: tuple[str, str],
     answer_id: str,
     model: str,
-    data: list[Embedding] | list[Pooled] | list[Classified],
     outputs: list[PoolingRequestOutput],
 ) -> Response:
-    usage = usage_of(outputs)
-    return json_response(
-        kind(id=answer_id, created=int(time.time()), model=model, data=data, usage=usage)
-    )
+    """An `EmbeddingAnswer` or a `VectorAnswer`, in pieces: a prompt's tokens take megabytes.
+
+    `names`: of the field that holds the vectors, and of the kind of an entry.
+    """
+    head = _head(answer_id, model, outputs) | {"object": "list"}
+    pieces = [msgspec.json.encode(head)[:-1], b',"data":[']
+    field, kind = (name.encode() for name in names)
+    for index, output in enumerate(outputs):
+        pieces += [
+            b'%b{"index":%d,"%b":' % (b"," if index else b"", index, field),
+            *form.written_all(output.outputs.data),
+            b',"object":"%b"}' % kind,
+        ]
+    pieces.append(b"]}")
+    return response_of_pieces(pieces)
 
 
-def _bytes_answer(
-    form: VectorForm, answer_id: str, model: str, outputs: list[PoolingRequestOutput]
-) -> Response:
-    head = {
+def _head(answer_id: str, model: str, outputs: list[PoolingRequestOutput]) -> dict[str, Any]:
+    return {
         "id": answer_id,
         "created": int(time.time()),
         "model": model,
         "usage": usage_of(outputs),
     }
+
+
+def _bytes_answer(
+    form: VectorForm, answer_id: str, model: str, outputs: list[PoolingRequestOutput]
+) -> Response:
+    head = _head(answer_id, model, outputs)
     return form.answer([output.outputs.data for output in outputs], head)

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import cast
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,7 +16,7 @@ from octavo.errors import InvalidRequestError
 from octavo.outputs import PoolingRequestOutput
 from octavo.pooling_params import PoolingParams, PoolingTask
 from octavo.prompts import TokensPrompt
-from octavo.server.bodies import json_response
+from octavo.server.bodies import LARGE_BODY, json_response, response_of_pieces, written_text
 from octavo.server.described import BODY_ERRORS, ENGINE_ERRORS, MODEL_ERRORS, described
 from octavo.server.routes.reading import read_request
 from octavo.server.schemas.envelope import Usage
@@ -84,16 +85,33 @@ async def rerank(request: Request) -> Response:
     pairs = paired(query, documents, ("query", "documents"))
     scores, usage = await _Scorer(state, body, answer_id).scores(request, pairs)
     order = sorted(range(len(scores)), key=lambda index: -scores[index])
-    shows_texts = body.return_documents is not False
     results = [
-        RankedDocument(
-            index=index,
-            relevance_score=scores[index],
-            document={"text": documents[index]} if shows_texts else None,
-        )
+        (RankedDocument(index=index, relevance_score=scores[index]), documents[index])
         for index in order[:top_n]
     ]
-    return json_response(RerankAnswer(id=answer_id, model=model, usage=usage, results=results))
+    shown = {"id": answer_id, "model": model, "usage": usage}
+    return await asyncio.to_thread(
+        _ranking, shown, results, shows_texts=body.return_documents is not False
+    )
+
+
+def _ranking(
+    shown: dict[str, object], results: list[tuple[RankedDocument, str]], *, shows_texts: bool
+) -> Response:
+    """A `RerankAnswer`. The texts are those of the request, so they may be very long."""
+    pieces = [msgspec.json.encode(shown)[:-1], b',"results":[']
+    for number, (result, text) in enumerate(results):
+        pieces.append((b"," if number else b"") + msgspec.json.encode(result))
+        if shows_texts:
+            pieces[-1] = pieces[-1][:-1]
+            pieces += [b',"document":{"text":', *written_text(text), b"}}"]
+    pieces.append(b"]}")
+    return response_of_pieces(pieces)
+
+
+def _key(text: str) -> str | int:
+    """What a text is known by: to look through a very long one takes milliseconds."""
+    return text if len(text) < LARGE_BODY else id(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +164,7 @@ class _Scorer:
         """Each text is embedded once, however many pairs it is in."""
         keep, intake = longest_of(self.state, self.body), self.state.loaded.intake
         tokenizer = self.state.tokenizer
-        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        texts = {_key(text): text for pair in pairs for text in pair}
 
         def prompt(text: str) -> TokensPrompt:
             if keep is not None:
@@ -156,9 +174,9 @@ class _Scorer:
                 tokenizer.encode(text, enough=self.state.loaded.max_model_len), None, None
             )
 
-        prompts = await asyncio.to_thread(lambda: [prompt(text) for text in texts])
+        prompts = await asyncio.to_thread(lambda: [*map(prompt, texts.values())])
         made = dict(zip(texts, await self._vectors(request, prompts, "embed"), strict=True))
-        scores = [cosine(made[first][0], made[second][0]) for first, second in pairs]
+        scores = [cosine(made[_key(first)][0], made[_key(second)][0]) for first, second in pairs]
         return scores, usage_of([output for _, output in made.values()])
 
     async def _vectors(
