@@ -28,7 +28,7 @@ def provenance() -> dict[str, Any]:
     """Where and how this process runs."""
     return {
         "date": time.strftime("%Y-%m-%d"),
-        "commit": commit(),
+        "commit": _COMMIT,
         "command": "python -m " + shlex.join([_module_name(), *sys.argv[1:]]),
         "cpu": f"{cpu_count()} cores, {_cpu_name()}, {memory_limits().total / 2**30:.0f} GiB",
         "platform": platform.platform(),
@@ -99,3 +99,6 @@ def _cpu_name() -> str:
     facts = {name.strip(): value.strip() for name, value in facts.items()}
     name = facts.get("model name", platform.machine())
     return f"{name} family {facts.get('cpu family', '?')} model {facts.get('model', '?')}"
+
+
+_COMMIT = commit()  # when this process began: that code runs, whatever is committed meanwhile
