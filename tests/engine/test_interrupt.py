@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
 from types import FrameType
 
 import pytest
 
 from octavo.engine.interrupt import BetweenSteps
+
+
+@pytest.fixture(autouse=True)
+def _handler_of_python() -> Iterator[None]:
+    """A process in the background begins with another one."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def test_an_interrupt_waits_for_the_next_check() -> None:
