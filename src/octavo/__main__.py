@@ -9,12 +9,15 @@ from __future__ import annotations
 import signal
 import sys
 
-if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else a parent has its reasons
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from octavo.cli.main import main
+def main() -> int:
+    """Run the command that the process was started for; the exit code is returned."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else a parent's reasons
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from octavo.cli.main import main as run  # noqa: PLC0415 - see above
 
-__all__ = ["main"]
+    return run()
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -82,34 +82,58 @@ def test_help_is_instant() -> None:
 
 
 _INTERRUPTED = "os.kill(os.getpid(), signal.SIGINT)"
+_AMONG_IMPORTS = f"""
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "octavo.cli.main":
+            {_INTERRUPTED}
+
+sys.meta_path.insert(0, Finder())
+"""
 _IN_A_COMMAND = f"""
+import octavo.cli.main
 command = types.ModuleType("command")
 command.run = lambda words: {_INTERRUPTED}
 sys.modules["command"] = command
-sys.exit(octavo.cli.main.run_module("command", []))
+octavo.cli.main.COMMANDS["list"] = ("command", "")
+sys.argv[1] = "list"
 """
 
 
 @pytest.mark.parametrize(
     ("code", "ended"),
     [
-        (_INTERRUPTED, -signal.SIGINT),
+        (_AMONG_IMPORTS, -signal.SIGINT),
         (_IN_A_COMMAND, 130),
-        ("signal.signal(signal.SIGINT, signal.SIG_IGN);" + _INTERRUPTED, 0),
+        ("signal.signal(signal.SIGINT, signal.SIG_IGN)" + _AMONG_IMPORTS, 0),
     ],
     ids=["among imports", "in a command", "ignored"],
 )
 def test_an_interrupt_tells_no_traceback(code: str, ended: int) -> None:
     """However early it comes."""
-    imports = "import os, signal, sys, types, octavo.__main__\n"
+    begin = "import os, signal, sys, types, octavo.__main__\nsys.argv = ['octavo', '--version']\n"
+    end = "\nsys.exit(octavo.__main__.main())"
     run = subprocess.run(
-        [sys.executable, "-c", imports + code],
+        [sys.executable, "-c", begin + code + end],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
     assert (run.returncode, run.stderr) == (ended, "")
+
+
+def test_the_entry_of_the_command_is_imported_without_effect() -> None:
+    """Installers and other programs look at it."""
+    code = "import signal, octavo.__main__; signal.raise_signal(signal.SIGINT)"
+    run = subprocess.run(
+        [sys.executable, "-c", f"try:\n  {code}\nexcept KeyboardInterrupt: print('interrupted')"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (run.returncode, run.stdout) == (0, "interrupted\n")
 
 
 def test_an_unknown_command_names_the_nearest(capsys: Capture) -> None:
