@@ -10,6 +10,7 @@ from octavo.contracts.grammar import GrammarSpec, ThinkingSpec
 from octavo.engine.grammars import Grammars, grammar_spec
 from octavo.errors import InvalidRequestError
 from octavo.sampling_params import StructuredOutputsParams
+from tests.support.imports import forget_modules
 from tests.support.tiny_tokenizer import END, tiny_id, tiny_tokenizer
 
 DIGITS = StructuredOutputsParams(regex="[0-9]")
@@ -59,8 +60,7 @@ def test_two_constraints_of_one_grammar_share_no_state() -> None:
 
 def test_a_request_without_a_form_needs_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor do thoughts; a form does, and the refusal says what to install."""
-    for name in [name for name in sys.modules if name.startswith("octavo.structured.")]:
-        monkeypatch.delitem(sys.modules, name)
+    forget_modules(monkeypatch, "octavo.structured.")
     monkeypatch.setitem(sys.modules, "llguidance", None)
     grammars = make_grammars()
 

@@ -12,6 +12,7 @@ from octavo.config.engine import ObservabilityConfig
 from octavo.engine.tracing import open_tracer, trace_headers
 from octavo.errors import ConfigError
 from octavo.sampling_params import SamplingParams
+from tests.support.imports import forget_modules
 from tests.support.scripted_engine import scripted_engine
 
 ENDPOINT = "http://127.0.0.1:1"
@@ -36,7 +37,7 @@ def test_without_the_option_opentelemetry_is_not_imported() -> None:
 def test_a_missing_extra_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """When the engine starts, before anything is loaded."""
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    monkeypatch.delitem(sys.modules, "octavo.engine.otlp", raising=False)
+    forget_modules(monkeypatch, "octavo.engine.otlp")
 
     with pytest.raises(ConfigError, match=r"install it with pip install 'octavo\[otel\]'"):
         open_tracer(ObservabilityConfig(otlp_traces_endpoint=ENDPOINT), "m")

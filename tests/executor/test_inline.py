@@ -14,6 +14,7 @@ from octavo.contracts.step import NewRow, SamplingSpec, StepPlan
 from octavo.errors import ConfigError, DoesNotFitError, EngineDeadError
 from octavo.executor.inline import InlineExecutor
 from octavo.executor.registry import RUNNERS
+from tests.support.imports import forget_modules
 from tests.support.random_checkpoint import RandomCheckpoint, tiny_facts
 
 PLAN = StepPlan(
@@ -97,9 +98,7 @@ def test_a_back_end_that_is_not_installed_says_how_to_get_it(
     backend: str, module: str, advice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In one sentence, instead of an import error."""
-    hidden = [name for name in sys.modules if name.startswith(("octavo.backends", "octavo.runner"))]
-    for name in hidden:
-        monkeypatch.delitem(sys.modules, name)
+    forget_modules(monkeypatch, "octavo.backends", "octavo.runner")
     monkeypatch.setitem(sys.modules, module, None)
 
     with pytest.raises(ConfigError, match=advice):

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from octavo.backends.native import weights
 from octavo.backends.torch.runner import TorchRunner
 from octavo.config.engine import EngineConfig, ModelConfig, SchedulerConfig
 from octavo.contracts.kv_plan import KVPlan, MemoryPlan
@@ -162,7 +163,7 @@ def test_logits_of_many_rows_do_not_need_a_buffer_for_all() -> None:
 
 def test_progress_grows_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """One report per batch of tensors, in shares of bytes."""
-    monkeypatch.setattr("octavo.backends.native.weights.BATCH_BYTES", 1)
+    monkeypatch.setattr(weights, "BATCH_BYTES", 1)
     shares: list[float] = []
     runner = NativeRunner(config(), RandomCheckpoint())
     kv = KVPlan(num_blocks=4, block_size=32, bytes_per_block=runner.needs.bytes_per_block)

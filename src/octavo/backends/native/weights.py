@@ -24,8 +24,8 @@ from octavo.weights.inventory import Inventory
 from octavo.weights.mapped_file import let_go
 
 PANEL_ROWS = 8
-BATCH_BYTES = 16 << 20  # that are packed at a time, and let go of
-PIECE_BYTES = 8 << 20  # of one tensor among them
+BATCH_BYTES = 4 << 20  # that are packed at a time, and let go of
+PIECE_BYTES = 2 << 20  # of one tensor among them
 MADE_BYTES = 1 << 20  # the same where rows are made first, by one thread for each piece
 
 
