@@ -40,8 +40,11 @@ _ARCHITECTURES = {
     "cohere2": gguf.MODEL_ARCH.COHERE2,
     "deepseek_v2": gguf.MODEL_ARCH.DEEPSEEK2,
     "deepseek_v3": gguf.MODEL_ARCH.DEEPSEEK2,
+    "ernie4_5": gguf.MODEL_ARCH.ERNIE4_5,
+    "falcon": gguf.MODEL_ARCH.FALCON,
     "gemma": gguf.MODEL_ARCH.GEMMA,
     "gemma2": gguf.MODEL_ARCH.GEMMA2,
+    "glm": gguf.MODEL_ARCH.CHATGLM,
     "glm4": gguf.MODEL_ARCH.GLM4,
     "gpt2": gguf.MODEL_ARCH.GPT2,
     "gpt_bigcode": gguf.MODEL_ARCH.STARCODER,
@@ -52,6 +55,7 @@ _ARCHITECTURES = {
     "granitemoe": gguf.MODEL_ARCH.GRANITE_MOE,
     "llama4_text": gguf.MODEL_ARCH.LLAMA4,
     "mixtral": gguf.MODEL_ARCH.LLAMA,
+    "mpt": gguf.MODEL_ARCH.MPT,
     "nemotron": gguf.MODEL_ARCH.NEMOTRON,
     "olmo": gguf.MODEL_ARCH.OLMO,
     "olmo2": gguf.MODEL_ARCH.OLMO2,
@@ -59,6 +63,7 @@ _ARCHITECTURES = {
     "olmoe": gguf.MODEL_ARCH.OLMOE,
     "phi": gguf.MODEL_ARCH.PHI2,
     "phi3": gguf.MODEL_ARCH.PHI3,
+    "phimoe": gguf.MODEL_ARCH.PHIMOE,
     "qwen2_moe": gguf.MODEL_ARCH.QWEN2MOE,
     "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE,
     "seed_oss": gguf.MODEL_ARCH.SEED_OSS,
@@ -195,6 +200,8 @@ def _converted(name: str, tensor: StoredTensor, config: Any) -> np.ndarray[Any, 
     if config.model_type in ("bloom", "gpt_neox") and ".query_key_value." in name:
         heads = rows.reshape(config.num_attention_heads, 3, -1, *rows.shape[1:])
         return np.ascontiguousarray(heads.swapaxes(0, 1).reshape(rows.shape))
+    if config.model_type == "falcon" and ".query_key_value." in name:
+        return _apart(rows, config.num_attention_heads, _num_kv_heads(config))
     if config.model_type in _INTERLEAVED:
         if ".q_proj." in name:
             return _interleaved(rows, config.num_attention_heads)
@@ -209,18 +216,34 @@ def _interleaved(rows: np.ndarray[Any, Any], num_heads: int) -> np.ndarray[Any, 
     return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(rows.shape))
 
 
+def _apart(rows: np.ndarray[Any, Any], num_heads: int, num_kv_heads: int) -> np.ndarray[Any, Any]:
+    """Queries, key and value of each KV head as all queries, all keys, all values."""
+    groups = rows.reshape(num_kv_heads, num_heads // num_kv_heads + 2, -1, *rows.shape[1:])
+    parts = (groups[:, :-2], groups[:, -2:-1], groups[:, -1:])
+    return np.concatenate([part.reshape(-1, *rows.shape[1:]) for part in parts])
+
+
+def _num_kv_heads(config: Any) -> int:
+    if config.model_type == "falcon" and not config.new_decoder_architecture:
+        return 1 if config.multi_query else int(config.num_attention_heads)
+    words = ("num_key_value_heads", "num_kv_heads")
+    found = [getattr(config, word) for word in words if getattr(config, word, None)]
+    return int(found[0] if found else config.num_attention_heads)
+
+
 def _add_sizes(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_vocab_size(config.vocab_size)
-    writer.add_context_length(getattr(config, "max_position_embeddings", None) or config.seq_length)
+    words = ("max_position_embeddings", "max_seq_len", "seq_length")
+    lengths = [getattr(config, word) for word in words if getattr(config, word, None)]
+    writer.add_context_length(lengths[0])
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
-    words = ("intermediate_size_mlp", "intermediate_size", "n_inner")
+    words = ("intermediate_size_mlp", "intermediate_size", "ffn_hidden_size", "n_inner")
     inner = next((getattr(config, word) for word in words if getattr(config, word, None)), None)
     writer.add_feed_forward_length(inner or 4 * config.hidden_size)
     writer.add_head_count(config.num_attention_heads)
     if not hasattr(config, "kv_lora_rank"):
-        kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        writer.add_head_count_kv(kv_heads)
+        writer.add_head_count_kv(_num_kv_heads(config))
     if hasattr(config, "rms_norm_eps"):
         writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     else:
@@ -252,6 +275,9 @@ def _add_constants(writer: gguf.GGUFWriter, config: Any) -> None:
             writer.add_logit_scale(config.logits_scaling)
         case "cohere" | "cohere2":
             writer.add_logit_scale(config.logit_scale)
+        case "mpt":
+            writer.add_max_alibi_bias(config.attn_config.alibi_bias_max)
+            writer.add_clamp_kqv(config.attn_config.clip_qkv)
         case "olmo" if config.clip_qkv is not None:
             writer.add_clamp_kqv(config.clip_qkv)
         case "stablelm" | "gpt_neox":

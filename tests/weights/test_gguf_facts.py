@@ -318,6 +318,24 @@ REFUSED: dict[str, tuple[Callable[[], GgufBytes], type[Exception], str]] = {
         UnsupportedModelError,
         "keys of 4 and values of 2",
     ),
+    "slopes of another kind": (
+        lambda: with_keys(
+            tiny_llama("mpt"),
+            mpt__attention__layer_norm_epsilon=value(F32, 1e-5),
+            mpt__attention__max_alibi_bias=value(F32, 4.0),
+        ),
+        UnsupportedModelError,
+        "max_alibi_bias is 4; supported: 8",
+    ),
+    "a sparse mixer of three": (
+        lambda: with_keys(
+            tiny_llama("phimoe"),
+            phimoe__expert_count=value(U32, 8),
+            phimoe__expert_used_count=value(U32, 3),
+        ),
+        CorruptFileError,
+        "phimoe.expert_used_count must be 2, got 3",
+    ),
     "no architecture": (
         lambda: without_key(tiny_llama(), "general.architecture"),
         CorruptFileError,
@@ -420,7 +438,7 @@ def test_an_encoder_of_a_pooling_that_we_lack_is_refused() -> None:
     assert (made.pooling.method, made.num_segments, made.is_causal) == ("mean", 2, False)
 
 
-@pytest.mark.parametrize("architecture", ["deepseek2", "gpt-oss", "llama4"])
+@pytest.mark.parametrize("architecture", ["deepseek2", "gpt-oss", "llama4", "phimoe"])
 def test_an_architecture_of_experts_without_experts_is_refused(
     facts_of: Facts, architecture: str
 ) -> None:

@@ -20,7 +20,12 @@ from octavo.weights.checkpoint import TensorView
 from octavo.weights.fields import Fields
 from octavo.weights.gguf_facts import architecture_of, facts_from_gguf
 from octavo.weights.gguf_metadata import GgufMetadata
-from octavo.weights.gguf_names import GgufArchitecture, hf_tensor_name, interleaved_heads
+from octavo.weights.gguf_names import (
+    GgufArchitecture,
+    as_stored,
+    hf_tensor_name,
+    interleaved_heads,
+)
 from octavo.weights.gguf_parts import part_paths
 from octavo.weights.gguf_reader import GgufFile, read_gguf
 from octavo.weights.gguf_repack import RepackedRows, scaled
@@ -70,8 +75,8 @@ def _open(path: Path, name: str | None) -> GgufCheckpoint:
     files = [read_gguf(part) for part in part_paths(path)]
     first, where = files[0], path.name
     _check_parts(files)
-    architecture = architecture_of(first.metadata, where)
     tensors = _scaled(_joined(files))
+    architecture = as_stored(architecture_of(first.metadata, where), tensors)
     facts = facts_from_gguf(first.metadata, tensors, where)
     keys = Fields(first.metadata, where)
     return GgufCheckpoint(

@@ -22,7 +22,7 @@ from octavo.weights.fields import Fields
 from octavo.weights.gguf_latent import has_latent, with_latent
 from octavo.weights.gguf_metadata import GgufMetadata
 from octavo.weights.gguf_moe import gguf_moe
-from octavo.weights.gguf_names import ARCHITECTURES, GgufArchitecture
+from octavo.weights.gguf_names import ARCHITECTURES, SECOND_NORM, GgufArchitecture
 from octavo.weights.gguf_rope import gguf_max_position, gguf_rope
 from octavo.weights.gguf_special import ADJUST
 
@@ -124,6 +124,7 @@ def _common(
         attention_sinks="blk.0.attn_sinks.weight" in tensors,
         norm=architecture.norm,
         norm_bias="output_norm.bias" in tensors,
+        shared_norm=bool(architecture.two_norms) and SECOND_NORM not in tensors,
         learned_positions=has_positions,
         qk_norm="blk.0.attn_q_norm.weight" in tensors,
         attention_scale=head_dim**-0.5,

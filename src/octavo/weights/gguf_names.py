@@ -6,7 +6,7 @@ function in `gguf_special.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -68,6 +68,8 @@ SUM_NORM_PARTS = LLAMA_PARTS | {
 GPT_OSS_PARTS = LLAMA_PARTS | {"post_attention_norm": "post_attention_layernorm"}
 GLM4_MOE_PARTS = GPT_OSS_PARTS
 FUSED_GATE = {"ffn_up": GATE_UP}
+SECOND_NORM = "blk.0.attn_norm_2.weight"
+FALCON_NORMS = {"attn_norm_2": "input_layernorm", "attn_norm": "post_attention_layernorm"}
 
 
 class GgufArchitecture(msgspec.Struct, frozen=True):
@@ -75,6 +77,8 @@ class GgufArchitecture(msgspec.Struct, frozen=True):
 
     hf_name: str  # what config.json would call it
     layer_parts: Mapping[str, str] = msgspec.field(default_factory=lambda: LLAMA_PARTS)
+    # Instead of those, in a file that has `attn_norm_2`: attention and MLP have a norm each.
+    two_norms: Mapping[str, str] = msgspec.field(default_factory=dict)
     # Rows of q and k are in llama.cpp's rotary order, because its converter puts them there; other
     # than in `arrangement`, where they were trained like that.
     has_interleaved_heads: bool = False
@@ -88,9 +92,12 @@ ARCHITECTURES = {
     "arcee": GgufArchitecture("ArceeForCausalLM", has_interleaved_heads=True),
     "bloom": GgufArchitecture("BloomForCausalLM", norm="layer"),
     "bert": GgufArchitecture("BertModel", SUM_NORM_PARTS, norm="layer"),
+    "chatglm": GgufArchitecture("GlmForCausalLM", LLAMA_PARTS | FUSED_GATE, arrangement=_PAIRS),
     "cohere2": GgufArchitecture("Cohere2ForCausalLM", norm="layer", arrangement=_PAIRS),
     "command-r": GgufArchitecture("CohereForCausalLM", norm="layer", arrangement=_PAIRS),
     "deepseek2": GgufArchitecture("DeepseekV2ForCausalLM", has_experts=True),
+    "ernie4_5": GgufArchitecture("Ernie4_5ForCausalLM", arrangement=_PAIRS),
+    "falcon": GgufArchitecture("FalconForCausalLM", norm="layer", two_norms=FALCON_NORMS),
     "gemma": GgufArchitecture("GemmaForCausalLM"),
     "gemma2": GgufArchitecture("Gemma2ForCausalLM", SANDWICH_PARTS),
     "gemma3": GgufArchitecture("Gemma3ForCausalLM", SANDWICH_PARTS),
@@ -105,6 +112,7 @@ ARCHITECTURES = {
     ),
     "llama": GgufArchitecture("LlamaForCausalLM", has_interleaved_heads=True, has_experts=True),
     "llama4": GgufArchitecture("Llama4ForCausalLM", has_experts=True, arrangement=_PAIRS),
+    "mpt": GgufArchitecture("MptForCausalLM", norm="layer"),
     "nemotron": GgufArchitecture("NemotronForCausalLM", norm="layer"),
     "olmo": GgufArchitecture(
         "OlmoForCausalLM", has_interleaved_heads=True, norm="layer_without_weight"
@@ -113,6 +121,7 @@ ARCHITECTURES = {
     "olmoe": GgufArchitecture("OlmoeForCausalLM", has_experts=True),
     "phi2": GgufArchitecture("PhiForCausalLM", norm="layer"),
     "phi3": GgufArchitecture("Phi3ForCausalLM", LLAMA_PARTS | FUSED_GATE),
+    "phimoe": GgufArchitecture("PhimoeForCausalLM", has_experts=True),
     "qwen2": GgufArchitecture("Qwen2ForCausalLM"),
     "qwen2moe": GgufArchitecture("Qwen2MoeForCausalLM", has_experts=True),
     "qwen3": GgufArchitecture("Qwen3ForCausalLM"),
@@ -123,6 +132,14 @@ ARCHITECTURES = {
     "starcoder": GgufArchitecture("GPTBigCodeForCausalLM", norm="layer"),
     "starcoder2": GgufArchitecture("Starcoder2ForCausalLM", norm="layer"),
 }
+
+
+def as_stored(architecture: GgufArchitecture, names: Collection[str]) -> GgufArchitecture:
+    """The architecture with the parts of a file that has tensors of these names."""
+    if architecture.two_norms and SECOND_NORM in names:
+        parts = {**architecture.layer_parts, **architecture.two_norms}
+        return msgspec.structs.replace(architecture, layer_parts=parts)
+    return architecture
 
 
 def hf_tensor_name(name: str, architecture: GgufArchitecture) -> str:

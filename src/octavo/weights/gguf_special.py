@@ -26,6 +26,8 @@ GEMMA2_27B_LAYERS = 46
 GEMMA3_27B_LAYERS = 62
 LLAMA4_MAVERICK_EXPERTS = 128  # the model that does not norm its queries and keys
 LLAMA4_CHUNK = 8192
+PHIMOE_TOLERANCE = 0.02  # twice the `router_jitter_noise` of Phi-3.5-MoE
+ALIBI_LARGEST = 8.0  # exponent that slopes end with (Press et al. 2022)
 # `pooling_type` of llama.cpp
 POOLING_CLS = 2
 POOLING: dict[int, PoolingMethod] = {1: "mean", POOLING_CLS: "first", 3: "last"}
@@ -142,6 +144,33 @@ def _phi3(facts: ModelFacts, keys: Fields) -> ModelFacts:
     return replace(facts, sliding_windows=(window,) * facts.num_layers if window else ())
 
 
+def _phimoe(facts: ModelFacts, keys: Fields) -> ModelFacts:
+    """Abdin et al. 2024: layer norms, and a sparse mixer with its published noise."""
+    moe = _experts_of(facts, keys)
+    if moe.num_chosen != 2:
+        keys.refuse("expert_used_count", f"must be 2, got {moe.num_chosen}")
+    return replace(
+        _phi3(facts, keys),
+        norm="layer",
+        moe=replace(moe, scoring="sparse_mixer", normalises=False, tolerance=PHIMOE_TOLERANCE),
+    )
+
+
+def _falcon(facts: ModelFacts, keys: Fields) -> ModelFacts:
+    """Almazrouei et al. 2023, the models that rotate: attention and MLP side by side."""
+    return replace(facts, hidden_act="gelu", parallel_residual=True)
+
+
+def _mpt(facts: ModelFacts, keys: Fields) -> ModelFacts:
+    """MosaicML 2023: positions by distance, queries, keys and values within a limit."""
+    largest = keys.number("attention.max_alibi_bias", 0.0)
+    if largest != ALIBI_LARGEST:
+        raise UnsupportedModelError(
+            f"{keys.where}: attention.max_alibi_bias is {largest:g}; supported: {ALIBI_LARGEST:g}"
+        )
+    return replace(_olmo(facts, keys), hidden_act="gelu", alibi=True)
+
+
 def _bert(facts: ModelFacts, keys: Fields) -> ModelFacts:
     """An encoder (Devlin et al. 2018); how it pools is a number of llama.cpp's."""
     kind = keys.integer("pooling_type", POOLING_CLS)
@@ -233,9 +262,12 @@ ADJUST: dict[str, Adjust] = {
     "arcee": _with_activation("relu2"),
     "bert": _bert,
     "bloom": _bloom,
+    "chatglm": _unchanged,
     "cohere2": _cohere2,
     "command-r": _command_r,
     "deepseek2": _deepseek2,
+    "ernie4_5": _unchanged,
+    "falcon": _falcon,
     "gemma": _gemma,
     "gemma2": _gemma2,
     "gemma3": _gemma3,
@@ -248,12 +280,14 @@ ADJUST: dict[str, Adjust] = {
     "granitemoe": _granite,
     "llama": _llama,
     "llama4": _llama4,
+    "mpt": _mpt,
     "nemotron": _with_activation("relu2"),
     "olmo": _olmo,
     "olmo2": _olmo2,
     "olmoe": _olmoe,
     "phi2": _phi2,
     "phi3": _phi3,
+    "phimoe": _phimoe,
     "qwen2": _unchanged,
     "qwen2moe": _unchanged,
     "qwen3": _unchanged,
