@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from gguf import GGMLQuantizationType as GgmlType
+from gguf import PoolingType
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -33,7 +34,7 @@ from tests.support.tiny_encoders import (
     pair_library,
     save_encoder,
 )
-from tests.support.tiny_gguf import all_of, oracle_of, quantise, write_gguf
+from tests.support.tiny_gguf import StoredTensor, all_of, oracle_of, quantise, write_gguf
 from tests.support.tiny_tokenizer import SENTENCES
 
 PROMPT = tuple(5 + (7 * i * i + 3 * i + 11) % (VOCAB_SIZE - 5) for i in range(75))
@@ -42,6 +43,24 @@ SIZES = RunnerSizes(max_model_len=100, max_num_batched_tokens=160, threads=1)
 LARGEST_DIFFERENCE = 2e-4
 CLASSIFIERS = [name for name, case in CASES.items() if "Classification" in case.model]
 HEADLESS = [name for name, case in CASES.items() if case.model.endswith("Model")]
+# How a GGUF file of a case pools; the others take their first token.
+POOLED = {
+    "bert": PoolingType.MEAN,
+    "embedding_gemma": PoolingType.MEAN,
+    "qwen3": PoolingType.LAST,
+    "xlm_roberta_reranker": PoolingType.RANK,
+}
+POOLED_BY = {PoolingType.CLS: "first", PoolingType.MEAN: "mean", PoolingType.LAST: "last"}
+GGUF_FILES = [
+    ("bert", GgmlType.F32),
+    ("bert", GgmlType.F16),
+    ("bert", GgmlType.Q8_0),
+    ("roberta", GgmlType.F16),
+    ("xlm_roberta", GgmlType.Q8_0),
+    ("modernbert", GgmlType.Q8_0),
+    ("qwen3", GgmlType.Q8_0),
+    ("embedding_gemma", GgmlType.BF16),
+]
 TWO_TEXTS = [name for name, case in CASES.items() if case.config == "BertConfig"]
 
 
@@ -149,32 +168,94 @@ def test_scores_of_labels_are_those_of_transformers(
     record(record_property, running, backend, difference)
 
 
-@pytest.mark.parametrize("type", [GgmlType.F32, GgmlType.F16, GgmlType.Q8_0])
-def test_a_gguf_file_of_bert_gives_the_numbers_that_it_stores(
-    type: GgmlType, backend: str, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    """Its tokenizer and its way of pooling are those of the folder."""
-    model = make_encoder("bert")
+def running_gguf(name: str, type: GgmlType, backend: str, path: Path) -> Running:
+    """A model of vectors in a GGUF file, and the oracle of what that stores."""
+    model, kind = make_encoder(name), POOLED.get(name, PoolingType.CLS)
     stored = quantise(model, all_of(type))
-    write_gguf(model, stored, tmp_path / "model.gguf")
-    oracle, checkpoint = oracle_of(model, stored), open_gguf(tmp_path / "model.gguf")
-    runner = start_runner(BACKENDS[backend], checkpoint, SIZES)
-    running = Running(oracle, checkpoint, runner, "mean")
-    states = hidden_states(oracle, PROMPT, 40)
+    write_gguf(model, stored, path, kind)
+    checkpoint = open_gguf(path)
+    pooling = checkpoint.facts.pooling
+    assert pooling is not None
+    runner = start_runner(BACKENDS[backend], understood_as(checkpoint, checkpoint.facts), SIZES)
+    return Running(oracle_of(model, stored), checkpoint, runner, pooling.method)
 
-    difference = float((running.vectors(method="all", second_segment=40) - states).abs().max())
 
+@pytest.mark.parametrize(("name", "type"), GGUF_FILES)
+def test_a_gguf_file_gives_the_vectors_of_transformers_with_the_numbers_that_it_stores(
+    name: str,
+    type: GgmlType,
+    backend: str,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """Of every token, and pooled as the file says."""
+    running = running_gguf(name, type, backend, tmp_path / "model.gguf")
+    expected = hidden_states(running.oracle, PROMPT)
+
+    states, pooled = running.vectors(method="all"), running.vectors()[0]
+
+    running.runner.close()
+    difference = float((states - expected).abs().max())
     assert difference < LARGEST_DIFFERENCE
-    mean = running.vectors(second_segment=40)[0]
-    torch.testing.assert_close(mean, states.mean(dim=0), rtol=1e-4, atol=1e-4)
+    place = {"first": expected[0], "mean": expected.mean(dim=0), "last": expected[-1]}
+    torch.testing.assert_close(pooled, place[running.method], rtol=1e-4, atol=LARGEST_DIFFERENCE)
+    assert running.method == POOLED_BY[POOLED.get(name, PoolingType.CLS)]
+    record(record_property, running, backend, difference, file="GGUF")
+
+
+@pytest.mark.parametrize("name", ["xlm_roberta_reranker"])
+def test_a_gguf_file_of_a_reranker_gives_the_scores_of_transformers(
+    name: str, backend: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """Both small layers of its head are in the file."""
+    running = running_gguf(name, GgmlType.F16, backend, tmp_path / "model.gguf")
+    expected = class_scores(running.oracle, PROMPT)
+
+    difference = float((running.vectors()[0] - expected).abs().max())
+
+    running.runner.close()
+    assert difference < LARGEST_DIFFERENCE
+    record(record_property, running, backend, difference, file="GGUF")
+
+
+def test_small_layers_of_a_gguf_file_stand_on_top(backend: str, tmp_path: Path) -> None:
+    """As EmbeddingGemma has them, without biases."""
+    model = make_encoder("embedding_gemma")
+    stored, generator = quantise(model, all_of(GgmlType.F32)), torch.Generator().manual_seed(3)
+    shapes = {"dense_2.weight": (96, 64), "dense_3.weight": (24, 96)}
+    matrices = {n: torch.randn(shape, generator=generator) / 8 for n, shape in shapes.items()}
+    for name, matrix in matrices.items():
+        stored[name] = StoredTensor(GgmlType.F32, matrix.numpy(), tuple(matrix.shape))
+    write_gguf(model, stored, tmp_path / "model.gguf", PoolingType.MEAN)
+    checkpoint = open_gguf(tmp_path / "model.gguf")
+    runner = start_runner(BACKENDS[backend], checkpoint, SIZES)
+    expected = hidden_states(model, PROMPT).mean(dim=0)
+    for matrix in matrices.values():
+        expected = matrix @ expected
+
+    vector = Running(model, checkpoint, runner, "mean").vectors()[0]
+
     runner.close()
-    tokenizer = checkpoint.load_tokenizer()
+    torch.testing.assert_close(vector, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_gguf_file_of_bert_has_two_segments_and_the_tokenizer_of_its_folder(
+    backend: str, tmp_path: Path
+) -> None:
+    """Vectors of pairs are those of transformers."""
+    running = running_gguf("bert", GgmlType.F32, backend, tmp_path / "model.gguf")
+    states = hidden_states(running.oracle, PROMPT, 40)
+
+    pair = running.vectors(method="all", second_segment=40)
+
+    running.runner.close()
+    torch.testing.assert_close(pair, states, rtol=0, atol=LARGEST_DIFFERENCE)
+    tokenizer = running.checkpoint.load_tokenizer()
     for text in (*SENTENCES, "Unhappily, fox-like [SEP] 3.5"):
         encoding = pair_library().encode(text, "the fox")
-        pair = (encoding.ids, encoding.type_ids.index(1))
-        assert pair == tokenizer.encode_pair(text, "the fox")
+        expected = (encoding.ids, encoding.type_ids.index(1))
+        assert expected == tokenizer.encode_pair(text, "the fox")
         assert tokenizer.encode(text) == pair_library().encode(text).ids
-    record(record_property, running, backend, difference, file="GGUF")
 
 
 def record(

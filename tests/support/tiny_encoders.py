@@ -107,6 +107,7 @@ CASES = {
         changes={
             "num_key_value_heads": 2,
             "head_dim": 16,
+            "query_pre_attn_scalar": 16,
             "sliding_window": 20,
             "sliding_window_pattern": 3,
             "use_bidirectional_attention": True,

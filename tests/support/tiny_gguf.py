@@ -55,6 +55,7 @@ _ARCHITECTURES = {
     "granitemoe": gguf.MODEL_ARCH.GRANITE_MOE,
     "llama4_text": gguf.MODEL_ARCH.LLAMA4,
     "mixtral": gguf.MODEL_ARCH.LLAMA,
+    "modernbert": gguf.MODEL_ARCH.MODERN_BERT,
     "mpt": gguf.MODEL_ARCH.MPT,
     "nemotron": gguf.MODEL_ARCH.NEMOTRON,
     "olmo": gguf.MODEL_ARCH.OLMO,
@@ -66,10 +67,12 @@ _ARCHITECTURES = {
     "phimoe": gguf.MODEL_ARCH.PHIMOE,
     "qwen2_moe": gguf.MODEL_ARCH.QWEN2MOE,
     "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE,
+    "roberta": gguf.MODEL_ARCH.BERT,
     "seed_oss": gguf.MODEL_ARCH.SEED_OSS,
     "smollm3": gguf.MODEL_ARCH.SMOLLM3,
     "stablelm": gguf.MODEL_ARCH.STABLELM,
     "starcoder2": gguf.MODEL_ARCH.STARCODER2,
+    "xlm-roberta": gguf.MODEL_ARCH.BERT,
 }
 # Model types whose q and k rows the converter reorders.
 _INTERLEAVED = (
@@ -83,6 +86,9 @@ _INTERLEAVED = (
     "smollm3",
 )
 _AROUND_ONE = ("gemma", "gemma2", "gemma3_text", "nemotron")  # ... whose norm weights get a 1
+
+# Model types whose first positions belong to padding.
+_PADDED = ("roberta", "xlm-roberta")
 
 ChooseType = Callable[[str], GgmlType]  # Hugging Face name of a matrix -> how it is stored
 
@@ -160,15 +166,23 @@ def oracle_of(oracle: PreTrainedModel, stored: Mapping[str, StoredTensor]) -> Pr
     return model
 
 
-def write_gguf(oracle: PreTrainedModel, stored: Mapping[str, StoredTensor], path: Path) -> None:
-    """One file with metadata, vocabulary and tensors."""
+def write_gguf(
+    oracle: PreTrainedModel,
+    stored: Mapping[str, StoredTensor],
+    path: Path,
+    pooling: gguf.PoolingType | None = None,
+) -> None:
+    """One file with metadata, vocabulary and tensors; with `pooling` of a model of vectors."""
     config = oracle.config
     architecture = _ARCHITECTURES[config.model_type]
+    if getattr(config, "use_bidirectional_attention", False):
+        architecture = gguf.MODEL_ARCH.GEMMA_EMBEDDING
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture])
     _add_sizes(writer, config)
     _add_rope(writer, config)
-    if config.model_type == "bert":
+    if pooling is not None:
         _add_word_pieces(writer, config)
+        _add_pooling(writer, config, pooling)
     else:
         _add_vocabulary(writer)
     names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
@@ -187,6 +201,10 @@ def _known_name(name: str, config: Any) -> str:
     """As the table of names has it, where that is not transformers' own."""
     if config.model_type == "bloom":
         return name.removeprefix("transformer.")
+    if config.model_type in _PADDED:
+        return name.removeprefix("roberta.")
+    if config.model_type in ("gemma3_text", "qwen3") and name.startswith(("layers.", "norm.", "embed")):
+        return f"model.{name}"
     return name.replace(".block_sparse_moe.experts.", ".mlp.experts.")
 
 
@@ -197,6 +215,8 @@ def _converted(name: str, tensor: StoredTensor, config: Any) -> np.ndarray[Any, 
         return rows + np.float32(1.0)
     if config.model_type == "gpt2" and ".c_" in name and rows.ndim == 2:
         return np.ascontiguousarray(rows.T)
+    if config.model_type in _PADDED and "position_embeddings" in name:
+        return rows[config.pad_token_id + 1 :]
     if config.model_type in ("bloom", "gpt_neox") and ".query_key_value." in name:
         heads = rows.reshape(config.num_attention_heads, 3, -1, *rows.shape[1:])
         return np.ascontiguousarray(heads.swapaxes(0, 1).reshape(rows.shape))
@@ -235,7 +255,8 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_vocab_size(config.vocab_size)
     words = ("max_position_embeddings", "max_seq_len", "seq_length")
     lengths = [getattr(config, word) for word in words if getattr(config, word, None)]
-    writer.add_context_length(lengths[0])
+    num_padded = config.pad_token_id + 1 if config.model_type in _PADDED else 0
+    writer.add_context_length(lengths[0] - num_padded)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
     words = ("intermediate_size_mlp", "intermediate_size", "ffn_hidden_size", "n_inner")
@@ -261,7 +282,9 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any) -> None:
 
 def _add_constants(writer: gguf.GGUFWriter, config: Any) -> None:
     """Keys of single architectures."""
-    if getattr(config, "sliding_window", None):
+    if getattr(config, "use_bidirectional_attention", False):
+        writer.add_sliding_window(2 * (config.sliding_window - 1))  # as it was before its halving
+    elif getattr(config, "sliding_window", None):
         writer.add_sliding_window(config.sliding_window)
     _add_experts(writer, config)
     match config.model_type:
@@ -275,6 +298,11 @@ def _add_constants(writer: gguf.GGUFWriter, config: Any) -> None:
             writer.add_logit_scale(config.logits_scaling)
         case "cohere" | "cohere2":
             writer.add_logit_scale(config.logit_scale)
+        case "gemma3_text":
+            period = config.layer_types.index("full_attention") + 1
+            writer.add_sliding_window_pattern(period)
+        case "modernbert":
+            writer.add_sliding_window(config.local_attention)
         case "mpt":
             writer.add_max_alibi_bias(config.attn_config.alibi_bias_max)
             writer.add_clamp_kqv(config.attn_config.clip_qkv)
@@ -395,11 +423,17 @@ def _add_word_pieces(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_tokenizer_model("bert")
     writer.add_token_list([_marked(token) for token in tokens])
     writer.add_token_types(kinds)
-    writer.add_token_type_count(config.type_vocab_size)
-    writer.add_causal_attention(False)
-    writer.add_pooling_type(gguf.PoolingType.MEAN)
     for key, token in (("bos", "[CLS]"), ("sep", "[SEP]"), ("pad", "[PAD]"), ("unk", "[UNK]")):
         getattr(writer, f"add_{key}_token_id")(library.token_to_id(token))
+
+
+def _add_pooling(writer: gguf.GGUFWriter, config: Any, pooling: gguf.PoolingType) -> None:
+    writer.add_pooling_type(pooling)
+    if hasattr(config, "type_vocab_size"):
+        writer.add_token_type_count(config.type_vocab_size)
+        writer.add_causal_attention(False)
+    if pooling == gguf.PoolingType.RANK:
+        writer.add_classifier_output_labels([config.id2label[i] for i in range(config.num_labels)])
 
 
 def _marked(token: str) -> str:

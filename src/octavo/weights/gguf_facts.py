@@ -23,6 +23,7 @@ from octavo.weights.gguf_latent import has_latent, with_latent
 from octavo.weights.gguf_metadata import GgufMetadata
 from octavo.weights.gguf_moe import gguf_moe
 from octavo.weights.gguf_names import ARCHITECTURES, SECOND_NORM, GgufArchitecture
+from octavo.weights.gguf_pooling import with_pooling
 from octavo.weights.gguf_rope import gguf_max_position, gguf_rope
 from octavo.weights.gguf_special import ADJUST
 
@@ -70,7 +71,7 @@ def facts_from_gguf(
     facts = _common(keys, metadata, tensors, architecture, where)
     if has_latent(keys):
         facts = with_latent(facts, keys)
-    facts = ADJUST[prefix](facts, keys)
+    facts = with_pooling(ADJUST[prefix](facts, keys), keys, tensors)
     check_facts(facts, where)
     return facts
 

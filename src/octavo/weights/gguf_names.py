@@ -101,6 +101,7 @@ ARCHITECTURES = {
     "gemma": GgufArchitecture("GemmaForCausalLM"),
     "gemma2": GgufArchitecture("Gemma2ForCausalLM", SANDWICH_PARTS),
     "gemma3": GgufArchitecture("Gemma3ForCausalLM", SANDWICH_PARTS),
+    "gemma-embedding": GgufArchitecture("Gemma3ForCausalLM", SANDWICH_PARTS),
     "glm4": GgufArchitecture("Glm4ForCausalLM", SANDWICH_PARTS | FUSED_GATE, arrangement=_PAIRS),
     "gpt2": GgufArchitecture("GPT2LMHeadModel", norm="layer"),
     "gptneox": GgufArchitecture("GPTNeoXForCausalLM", norm="layer"),
@@ -112,6 +113,9 @@ ARCHITECTURES = {
     ),
     "llama": GgufArchitecture("LlamaForCausalLM", has_interleaved_heads=True, has_experts=True),
     "llama4": GgufArchitecture("Llama4ForCausalLM", has_experts=True, arrangement=_PAIRS),
+    "modern-bert": GgufArchitecture(
+        "ModernBertModel", LLAMA_PARTS | FUSED_GATE, norm="layer"
+    ),
     "mpt": GgufArchitecture("MptForCausalLM", norm="layer"),
     "nemotron": GgufArchitecture("NemotronForCausalLM", norm="layer"),
     "olmo": GgufArchitecture(

@@ -14,8 +14,6 @@ from octavo.config.model_facts import (
     HiddenAct,
     ModelFacts,
     MoeFacts,
-    PoolingFacts,
-    PoolingMethod,
     RopeFacts,
 )
 from octavo.errors import UnsupportedModelError
@@ -28,9 +26,7 @@ LLAMA4_MAVERICK_EXPERTS = 128  # the model that does not norm its queries and ke
 LLAMA4_CHUNK = 8192
 PHIMOE_TOLERANCE = 0.02  # twice the `router_jitter_noise` of Phi-3.5-MoE
 ALIBI_LARGEST = 8.0  # exponent that slopes end with (Press et al. 2022)
-# `pooling_type` of llama.cpp
-POOLING_CLS = 2
-POOLING: dict[int, PoolingMethod] = {1: "mean", POOLING_CLS: "first", 3: "last"}
+MODERN_BERT_ACTIVATIONS: dict[str, HiddenAct] = {"gelu": "gelu", "silu": "silu"}
 Adjust = Callable[[ModelFacts, Fields], ModelFacts]
 
 
@@ -119,12 +115,22 @@ def _gemma3(facts: ModelFacts, keys: Fields) -> ModelFacts:
         _gemma(facts, keys),
         attention_scale=_query_size(facts, GEMMA3_27B_LAYERS) ** -0.5,
         sliding_windows=_windows(keys, facts.num_layers, 6),
-        local_rope=RopeFacts(
-            theta=keys.number("rope.freq_base_swa", 10000.0, above=1.0, at_most=MAX_ROPE_THETA),
-            rotary_dim=facts.rope.rotary_dim,
-        ),
+        local_rope=_local_rope(facts, keys),
         logits_soft_cap=keys.optional_number("final_logit_softcapping", above=0.0),
     )
+
+
+def _gemma_embedding(facts: ModelFacts, keys: Fields) -> ModelFacts:
+    """Gemma 3 that sees both sides, its windows split between them (Vera et al. 2025)."""
+    facts = _gemma3(facts, keys)
+    halves = tuple(window // 2 + 1 if window else 0 for window in facts.sliding_windows)
+    return replace(facts, is_causal=False, sliding_windows=halves)
+
+
+def _local_rope(facts: ModelFacts, keys: Fields) -> RopeFacts:
+    """Of layers with a window."""
+    theta = keys.number("rope.freq_base_swa", 10000.0, above=1.0, at_most=MAX_ROPE_THETA)
+    return RopeFacts(theta=theta, rotary_dim=facts.rope.rotary_dim)
 
 
 def _query_size(facts: ModelFacts, layers_of_27b: int) -> float:
@@ -172,13 +178,7 @@ def _mpt(facts: ModelFacts, keys: Fields) -> ModelFacts:
 
 
 def _bert(facts: ModelFacts, keys: Fields) -> ModelFacts:
-    """An encoder (Devlin et al. 2018); how it pools is a number of llama.cpp's."""
-    kind = keys.integer("pooling_type", POOLING_CLS)
-    if kind not in POOLING:
-        raise UnsupportedModelError(
-            f"{keys.where}: pooling of type {kind} is not supported. Supported: mean (1), the "
-            "first token (2), the last one (3)"
-        )
+    """An encoder (Devlin et al. 2018), and RoBERTa, whose table begins with the first position."""
     everything = Fields(keys.values, keys.where)
     return replace(
         facts,
@@ -188,7 +188,25 @@ def _bert(facts: ModelFacts, keys: Fields) -> ModelFacts:
         num_segments=everything.integer("tokenizer.ggml.token_type_count", 2, at_least=1),
         embedding_norm=True,
         final_norm=False,
-        pooling=PoolingFacts(method=POOLING[kind]),
+    )
+
+
+def _modern_bert(facts: ModelFacts, keys: Fields) -> ModelFacts:
+    """Warner et al. 2024: one in three layers sees everything, the first one among them."""
+    activation = keys.text("hidden_activation", "gelu")
+    if activation not in MODERN_BERT_ACTIVATIONS:
+        keys.refuse("hidden_activation", f"must be gelu or silu, got {activation!r}")
+    period = keys.integer("attention.sliding_window_pattern", 3, at_least=1)
+    window = keys.integer("attention.sliding_window", 0) // 2 + 1
+    return replace(
+        facts,
+        hidden_act=MODERN_BERT_ACTIVATIONS[activation],
+        is_causal=False,
+        embedding_norm=True,
+        sliding_windows=tuple(
+            window if window > 1 and layer % period else 0 for layer in range(facts.num_layers)
+        ),
+        local_rope=_local_rope(facts, keys),
     )
 
 
@@ -271,6 +289,7 @@ ADJUST: dict[str, Adjust] = {
     "gemma": _gemma,
     "gemma2": _gemma2,
     "gemma3": _gemma3,
+    "gemma-embedding": _gemma_embedding,
     "glm4": _unchanged,
     "gpt2": _with_activation("gelu_tanh"),
     "gptneox": _gptneox,
@@ -280,6 +299,7 @@ ADJUST: dict[str, Adjust] = {
     "granitemoe": _granite,
     "llama": _llama,
     "llama4": _llama4,
+    "modern-bert": _modern_bert,
     "mpt": _mpt,
     "nemotron": _with_activation("relu2"),
     "olmo": _olmo,
