@@ -203,7 +203,9 @@ def _known_name(name: str, config: Any) -> str:
         return name.removeprefix("transformer.")
     if config.model_type in _PADDED:
         return name.removeprefix("roberta.")
-    if config.model_type in ("gemma3_text", "qwen3") and name.startswith(("layers.", "norm.", "embed")):
+    if config.model_type in ("gemma3_text", "qwen3") and name.startswith(
+        ("layers.", "norm.", "embed")
+    ):
         return f"model.{name}"
     return name.replace(".block_sparse_moe.experts.", ".mlp.experts.")
 

@@ -227,7 +227,7 @@ def test_phi3_control_tokens_swallow_the_white_space_after_them() -> None:
     ("metadata", "words"),
     [
         (byte_level_metadata(pre="no-such-rule"), ("no-such-rule", "llama-bpe", "smollm")),
-        (byte_level_metadata(model="t5"), ("t5", "gpt2", "llama")),
+        (byte_level_metadata(model="rwkv"), ("t5", "gpt2", "llama")),
         (byte_level_metadata(model=None), ("None", "gpt2")),
     ],
 )

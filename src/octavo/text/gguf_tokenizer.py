@@ -1,10 +1,10 @@
 """A tokenizer from the metadata of a GGUF file.
 
 Owns the meaning of the `tokenizer.ggml.*` keys: byte-level BPE (`gpt2`), SentencePiece BPE
-(`llama`, merged by our own code: `sentencepiece.py`) and WordPiece (`bert`). A file holds the
-vocabulary, not a tokenizer: what a tokenizer.json would say besides is known by the name of the
-pre-tokenizer (`pre_tokenizers.py`) or recovered from scores. Does not know: where the metadata come
-from.
+(`llama`, merged by our own code: `sentencepiece.py`), its unigram kind (`t5`) and WordPiece
+(`bert`). A file holds the vocabulary, not a tokenizer: what a tokenizer.json would say besides is
+known by the name of the pre-tokenizer (`pre_tokenizers.py`) or recovered from scores. Does not
+know: where the metadata come from.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from octavo.text.pre_tokenizers import WordRule, word_rule
 from octavo.text.sentencepiece import Pieces, SentencePieceLibrary, open_pieces
 from octavo.text.spelling import BYTE_TOKEN, SPACE_MARK
 from octavo.text.tokenizer import Frame, Tokenizer
+from octavo.text.unigram import framed_as_roberta, unigram_library
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ T = TypeVar("T")
 
 KEY = "tokenizer.ggml."
 NUM_BYTE_TOKENS = 256
-WORD_PIECES = "bert"
+WORD_PIECES, UNIGRAM = "bert", "t5"
 # GGUF key of a token's id -> the name chat templates use.
 NAMED_KEYS = {
     "bos_token_id": "bos_token",
@@ -114,11 +115,13 @@ class _GgufVocabulary:
         return ids
 
     def build(self) -> Tokenizer:
-        """The tokenizer."""
+        """The tokenizer. A builder says whether there is a BOS unless the file does; None: the
+        library puts tokens around texts."""
         model = self._metadata.get(KEY + "model")
-        builders: dict[object, Callable[[], tuple[Library, bool]]] = {
+        builders: dict[object, Callable[[], tuple[Library, bool | None]]] = {
             "gpt2": self._byte_level,
             "llama": self._sentencepiece,
+            UNIGRAM: self._unigram,
             WORD_PIECES: self._word_pieces,
         }
         if not isinstance(model, str) or model not in builders:
@@ -135,7 +138,7 @@ class _GgufVocabulary:
             library,
             named_tokens={name: text for name, text in texts.items() if text is not None},
             special_ids=special | set(named.values()),
-            frame=None if model == WORD_PIECES else self._frame(named, adds_bos),
+            frame=None if adds_bos is None else self._frame(named, adds_bos),
         )
 
     def _byte_level(self) -> tuple[Library, bool]:
@@ -213,7 +216,30 @@ class _GgufVocabulary:
         self._add_whole_tokens(library)
         return library
 
-    def _word_pieces(self) -> tuple[tokenizers.Tokenizer, bool]:
+    def _unigram(self) -> tuple[tokenizers.Tokenizer, bool | None]:
+        """SentencePiece's other kind: XLM-RoBERTa's, with special tokens around one text or two."""
+        scores, unknown = self._list("scores", float), self._id("unknown_token_id")
+        self._check_length("scores", scores)
+        if unknown is None:
+            raise CorruptFileError(f"{KEY}unknown_token_id is missing")
+        table = self._list("precompiled_charsmap", int, optional=True)
+        library = unigram_library(
+            self.tokens,
+            scores,
+            unknown=unknown,
+            rewritings=bytes(byte & 0xFF for byte in table),
+            adds_space=self._flag("add_space_prefix", default=True),
+            joins_spaces=self._flag("remove_extra_whitespaces", default=False),
+        )
+        self._add_whole_tokens(library)
+        begin, end = self._id("bos_token_id"), self._id("eos_token_id")
+        is_framed = all(self._flag(f"add_{key}_token", default=True) for key in ("bos", "eos"))
+        if is_framed and begin is not None and end is not None:
+            framed_as_roberta(library, self.tokens[begin], self.tokens[end])
+            return library, None
+        return library, False
+
+    def _word_pieces(self) -> tuple[tokenizers.Tokenizer, None]:
         """BERT's words and pieces, with special tokens around one text or two.
 
         The file does not say whether letters are made small: they are unless the vocabulary has
@@ -238,7 +264,7 @@ class _GgufVocabulary:
             pair=[begin, "$A", end, "$B:1", f"{end}:1"],
             special_tokens=[(begin, self.ids[begin]), (end, self.ids[end])],
         )
-        return library, False
+        return library, None
 
     def _mark(self, key: str, older_key: str, name: str) -> str:
         """The token that begins or ends a text, under its key, an older one or its usual name."""

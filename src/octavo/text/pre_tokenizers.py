@@ -127,6 +127,8 @@ WORD_RULES: Mapping[str, WordRule] = MappingProxyType(
         "gigachat": _GPT2,
         "a.x-4.0": _GPT2,
         "mellum": _GPT2,
+        "roberta-bpe": _GPT2,
+        "modern-bert": WordRule((GPT2,), is_nfc=True),
         "falcon": WordRule((r"[\p{P}\$\+<=>\^~\|`]+", GPT2, r"[0-9][0-9][0-9]")),
         # Llama 3
         "llama3": _LLAMA3,

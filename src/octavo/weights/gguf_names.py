@@ -113,9 +113,7 @@ ARCHITECTURES = {
     ),
     "llama": GgufArchitecture("LlamaForCausalLM", has_interleaved_heads=True, has_experts=True),
     "llama4": GgufArchitecture("Llama4ForCausalLM", has_experts=True, arrangement=_PAIRS),
-    "modern-bert": GgufArchitecture(
-        "ModernBertModel", LLAMA_PARTS | FUSED_GATE, norm="layer"
-    ),
+    "modern-bert": GgufArchitecture("ModernBertModel", LLAMA_PARTS | FUSED_GATE, norm="layer"),
     "mpt": GgufArchitecture("MptForCausalLM", norm="layer"),
     "nemotron": GgufArchitecture("NemotronForCausalLM", norm="layer"),
     "olmo": GgufArchitecture(

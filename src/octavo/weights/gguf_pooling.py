@@ -21,9 +21,7 @@ HEAD, HEAD_OUTPUT = "cls", "cls.output"
 DENSE = ("dense_2", "dense_3")  # of sentence-transformers, by the numbers of its modules
 
 
-def with_pooling(
-    facts: ModelFacts, keys: Fields, tensors: Mapping[str, TensorView]
-) -> ModelFacts:
+def with_pooling(facts: ModelFacts, keys: Fields, tensors: Mapping[str, TensorView]) -> ModelFacts:
     """The facts of a model that makes vectors; unchanged where it makes text.
 
     Raises UnsupportedModelError for a way of pooling that we do not have.
