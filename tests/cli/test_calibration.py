@@ -67,6 +67,34 @@ def test_columns_that_see_large_activations_lose_less(
         assert rms(scaled - exact) < 0.07 * float(exact.std())
 
 
+def uneven_values(case: str) -> PreTrainedModel:
+    """A few columns of what attention gives are much stronger, through weights and biases."""
+    oracle = make_oracle(case)
+    with torch.no_grad():
+        for name, parameter in oracle.named_parameters():
+            if ".v_proj." in name:
+                parameter[::11] *= 30.0
+    return oracle
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "most"),
+    [("llama_128", "int8", 0.91), ("llama_wide", "int4", 0.97), ("qwen2", "int4", 0.88)],
+)
+def test_columns_of_what_attention_gives_are_scaled_too(
+    case: str, kind: str, most: float, tmp_path: Path
+) -> None:
+    """Those of `o_proj`: two heads share a head of values here, and Qwen's values have a bias."""
+    save_folder(uneven_values(case), case, tmp_path / "floats")
+    exact = logprobs(tmp_path / "floats")
+    words = ("--type", kind, "--group-size", "32")
+
+    plain = quantised(tmp_path / "floats", "plain", *words)
+    scaled = quantised(tmp_path / "floats", "scaled", *words, "--calibration", str(TEXT))
+
+    assert rms(scaled - exact) < most * rms(plain - exact)
+
+
 @pytest.mark.parametrize("group", [32, 64, 128])
 def test_groups_are_as_large_as_they_are_asked_for(group: int, tmp_path: Path) -> None:
     """Smaller ones lose less; groups of 64 are two of 32 in memory."""

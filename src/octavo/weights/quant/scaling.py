@@ -1,9 +1,11 @@
 """Columns are scaled before they are rounded, by what flows through them (AWQ, Lin et al. 2023).
 
 A column that sees large activations is made larger, so that rounding costs it less, and what makes
-these is made smaller by as much: a norm in front of the matrices, or the rows of `up_proj` in front
-of `down_proj`. The model stays the same function. Factors are magnitudes to the power that
-gives the least squared error of products; columns are taken as independent for that.
+these is made smaller by as much: a norm in front of the matrices, the rows of `up_proj` in front of
+`down_proj`, or those of `v_proj` in front of `o_proj`: what attention gives are means of values, so
+the heads that share one share its factors. The model stays the same function. Factors are
+magnitudes to the power that gives the least squared error of products; columns are taken as
+independent for that.
 
 Owns which matrices share an input and the search. Does not know where activations come from.
 """
@@ -103,6 +105,7 @@ def fold(
             data, exact = _divided(vector, factors, facts.norm_weight_offset)
             folding.vectors[vector.name] = data
             folding.columns |= dict.fromkeys(names, exact)
+        _fold_values(folding, tensors, f"{name}.self_attn", facts, seen, rounding)
         up, down = f"{name}.mlp.up_proj", f"{name}.mlp.down_proj"
         if f"{up}.bias" in tensors:
             continue
@@ -110,6 +113,55 @@ def fold(
         folding.columns[f"{down}.weight"] = array("f", factors).tobytes()
         folding.rows[f"{up}.weight"] = array("f", [1 / factor for factor in factors]).tobytes()
     return folding
+
+
+def _fold_values(
+    folding: Folding,
+    tensors: Mapping[str, StoredTensor],
+    name: str,
+    facts: ModelFacts,
+    seen: Mapping[str, Seen],
+    rounding: Rounding,
+) -> None:
+    """Between the values and the output of one attention."""
+    out, values, bias = f"{name}.o_proj.weight", f"{name}.v_proj.weight", f"{name}.v_proj.bias"
+    factors = _best_factors([tensors[out]], _shared(seen[f"{name}.o_proj"], facts), rounding)
+    of_values = _of_kv_heads(factors, facts)
+    if bias in tensors:
+        folding.vectors[bias], exact = _divided(tensors[bias], of_values, 0.0)
+        of_values = array("f", exact)
+    folding.rows[values] = array("f", [1 / factor for factor in of_values]).tobytes()
+    folding.columns[out] = array("f", _of_heads(of_values, facts)).tobytes()
+
+
+def _shared(seen: Seen, facts: ModelFacts) -> Seen:
+    """Magnitudes as their mean over the heads that share a KV head."""
+    width, group = facts.head_dim, facts.num_heads // facts.num_kv_heads
+    means = [0.0] * (facts.num_kv_heads * width)
+    for column, magnitude in enumerate(seen.magnitudes):
+        head, place = divmod(column, width)
+        means[head // group * width + place] += magnitude / group
+    return Seen(seen.num_rows, _of_heads(means, facts), seen.squares)
+
+
+def _of_heads(factors: Sequence[float], facts: ModelFacts) -> list[float]:
+    """Those of KV heads for each head that reads one."""
+    width, group = facts.head_dim, facts.num_heads // facts.num_kv_heads
+    return [
+        factor
+        for head in range(facts.num_heads)
+        for factor in factors[head // group * width :][:width]
+    ]
+
+
+def _of_kv_heads(factors: Sequence[float], facts: ModelFacts) -> list[float]:
+    """Those of the first head that reads each KV head."""
+    width, group = facts.head_dim, facts.num_heads // facts.num_kv_heads
+    return [
+        factor
+        for head in range(0, facts.num_heads, group)
+        for factor in factors[head * width :][:width]
+    ]
 
 
 def _best_factors(
