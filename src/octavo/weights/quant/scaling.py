@@ -126,7 +126,7 @@ def _fold_values(
     """Between the values and the output of one attention."""
     out, values, bias = f"{name}.o_proj.weight", f"{name}.v_proj.weight", f"{name}.v_proj.bias"
     factors = _best_factors([tensors[out]], _shared(seen[f"{name}.o_proj"], facts), rounding)
-    of_values = _of_kv_heads(factors, facts)
+    of_values: Sequence[float] = _of_kv_heads(factors, facts)
     if bias in tensors:
         folding.vectors[bias], exact = _divided(tensors[bias], of_values, 0.0)
         of_values = array("f", exact)
