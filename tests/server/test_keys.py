@@ -25,6 +25,7 @@ from tests.support.scripted_engine import ROOM_FOR_ENDLESS, says
 Capture = pytest.CaptureFixture[str]
 COMPLETIONS = "/v1/completions"
 ANN, BEN = "key-of-ann", "key-of-ben"
+SECRET = "sk-octavo-nobody-may-see"
 NOON_S = 20_000 * DAY_S + DAY_S / 2
 ONE = {"prompt": "One", "max_tokens": 4}
 
@@ -279,10 +280,28 @@ async def test_a_file_that_becomes_wrong_changes_nothing(
 @pytest.mark.parametrize(
     ("records", "told"),
     [
-        ([{"name": "a b", "key": ANN}], "name"),
-        ([{"name": "ann", "key": ANN, "scopes": ["everything"]}], "scopes"),
-        ([{"name": "ann", "key": ANN, "requests_per_minute": 0}], "requests_per_minute"),
-        ([{"name": "ann", "key": ANN, "rpm": 1}], "rpm"),
+        ([{"name": "a b", "key": ANN}], r"keys\[0\]\.name must be a text that matches .*, got"),
+        (
+            [{"name": "ann", "key": ANN, "scopes": ["everything"]}],
+            r'scopes\[0\] must be "admin", "batches", "inference" or "metrics", got',
+        ),
+        (
+            [{"name": "ann", "key": ANN, "requests_per_minute": 0}],
+            "requests_per_minute must be at least 1, got 0",
+        ),
+        (
+            [{"name": "ann", "key": ANN}, {"name": "ben", "key": BEN, "priority": "high"}],
+            r"keys\[1\]\.priority must be a whole number, got a text",
+        ),
+        (
+            [{"name": "ann", "key": ANN, "scopes": "batches"}],
+            "scopes must be a list, got a text",
+        ),
+        (
+            [{"name": "ann", "key": ANN, "request_per_minute": 1}],
+            r"keys\[0\]\.request_per_minute is not known; did you mean requests_per_minute",
+        ),
+        ([{"key": ANN}], r"keys\[0\]\.name is missing"),
         ([{"name": "ann", "key": ANN}, {"name": "ann", "key": BEN}], "same name"),
         ([{"name": "ann", "key": ANN}, {"name": "ben", "key": ANN}], "same sha256"),
     ],
@@ -293,6 +312,28 @@ def test_a_wrong_file_ends_the_start(
     """By the name of the place."""
     with pytest.raises(ConfigError, match=told):
         KeyRing(config_of(key_file(tmp_path, *records)))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"name": SECRET, "sha256": "0"},
+        {"name": "ann", "sha256": SECRET},
+        {"name": "ann", "sha256": "0" * 64, "scopes": [SECRET]},
+        {"name": "ann", "sha256": "0" * 64, "priority": SECRET},
+        {"name": "ann", "sha256": "0" * 64, SECRET: "inference"},
+    ],
+)
+def test_no_text_of_a_wrong_file_is_told(record: dict[str, Any], tmp_path: Path) -> None:
+    """Somebody may have put a key where its hash belongs."""
+    path = tmp_path / "keys.json"
+    path.write_text(json.dumps({"keys": [record]}))
+
+    with pytest.raises(ConfigError) as caught:
+        read_keys(path)
+
+    assert "keys[0]" in str(caught.value)
+    assert SECRET not in str(caught.value)
 
 
 # ---- the command
