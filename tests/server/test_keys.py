@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -19,8 +20,10 @@ from octavo.server.auth import OPEN_PATHS
 from octavo.server.keys import LOOK_EVERY_S, KeyRing
 from octavo.server.quotas import DAY_S, Quotas
 from octavo.server.usage_file import kept_usage, usage_path
+from tests.server.conftest import MakeFolder
 from tests.support.asgi import Client, scripted_server
 from tests.support.scripted_engine import ROOM_FOR_ENDLESS, says
+from tests.support.tiny_pooling import pooling_server
 
 Capture = pytest.CaptureFixture[str]
 COMPLETIONS = "/v1/completions"
@@ -229,6 +232,25 @@ async def test_a_key_has_a_best_priority(tmp_path: Path) -> None:
             seen.append(view.json["requests"][0]["priority"])
 
     assert seen == [5, 9]
+
+
+async def test_a_key_has_a_best_priority_for_vectors_too(
+    tmp_path: Path, encoder_folder: MakeFolder
+) -> None:
+    path = key_file(tmp_path, {"name": "ann", "key": ANN, "priority": 5})
+    config = config_of(path, admin_api_key=("boss",))
+    seen: list[int] = []
+    async with pooling_server(
+        encoder_folder("bert"), config, scheduling_policy="priority", max_num_seqs=1
+    ) as client:
+        body = {"input": [[0, 17, 44, 2]] * 200, "priority": 0}
+        asking = asyncio.ensure_future(client.post("/v1/embeddings", body, headers=bearer(ANN)))
+        while not seen:
+            view = (await client.get("/debug/kv", headers=bearer("boss"))).json
+            seen += [request["priority"] for request in view["requests"]]
+        await asking
+
+    assert set(seen) == {5}
 
 
 # ---- the file changes
