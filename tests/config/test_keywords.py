@@ -172,6 +172,11 @@ def test_a_secret_is_not_repeated_in_a_refusal() -> None:
             {"max_num_partial_prefills": 2, "enable_chunked_prefill": False},
             "--max-num-partial-prefills 2 needs chunked prefill",
         ),
+        (
+            {"max_num_partial_prefills": 9, "max_num_seqs": 8},
+            "--max-num-partial-prefills 9 is more than --max-num-seqs 8.*"
+            "at most --max-num-partial-prefills 8",
+        ),
         ({"max_decode_slowdown": 0.5}, "--max-decode-slowdown must be 0 or at least 1"),
     ],
 )

@@ -44,8 +44,14 @@ def test_without_the_option_there_is_no_speculation() -> None:
         ("{}", ["method is missing", "ngram"]),
         ('{"method": "eagle3", "num_speculative_tokens": 3}', ["'eagle3'", "only ngram"]),
         ('{"method": "ngram"}', ["num_speculative_tokens is missing"]),
-        ('{"method": "ngram", "num_speculative_tokens": 0}', ["num_speculative_tokens", ">= 1"]),
-        ('{"method": "ngram", "num_speculative_tokens": 65}', ["num_speculative_tokens", "<= 64"]),
+        (
+            '{"method": "ngram", "num_speculative_tokens": 0}',
+            ["num_speculative_tokens must be at least 1, got 0"],
+        ),
+        (
+            '{"method": "ngram", "num_speculative_tokens": 65}',
+            ["num_speculative_tokens", "must be at most 64, got 65"],
+        ),
         ('{"model": "some/draft", "num_speculative_tokens": 3}', ["method is missing"]),
         (
             '{"method": "ngram", "model": "some/draft", "num_speculative_tokens": 3}',
@@ -58,7 +64,7 @@ def test_without_the_option_there_is_no_speculation() -> None:
         ),
         (
             '{"method": "ngram", "num_speculative_tokens": 3, "draft_sample_method": "greedy"}',
-            ["draft_sample_method", "Known: method"],
+            ["draft_sample_method", "known: method"],
         ),
         ("ngram", ["takes JSON such as"]),
         ("[]", ["object"]),

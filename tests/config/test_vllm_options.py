@@ -79,3 +79,16 @@ def test_the_page_has_the_tables() -> None:
     """`python tools/launch_tables.py` renews them."""
     text = Path(DOC).read_text(encoding="utf-8")
     assert page(text) == text
+
+
+@pytest.mark.parametrize("name", ["xgrammar", "outlines", "lm-format-enforcer"])
+def test_another_compiler_of_grammars_is_told_to_have_no_effect(name: str) -> None:
+    """Scripts that ask for it start; answers are in the same form."""
+    [row] = [row for row in FLAGS if row.name == "structured_outputs_config"]
+
+    told = row.check({"backend": name}, "--structured-outputs-config", " ")
+
+    assert told is not None
+    assert f'"backend": "{name}"' in told
+    assert "has no effect: llguidance compiles every grammar" in told
+    assert row.check({"backend": "guidance"}, "--structured-outputs-config", " ") is None

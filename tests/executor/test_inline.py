@@ -9,7 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from octavo.config.engine import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
+from octavo.config.engine import (
+    AUTO_LENGTH,
+    CacheConfig,
+    EngineConfig,
+    ModelConfig,
+    SchedulerConfig,
+)
 from octavo.contracts.step import NewRow, SamplingSpec, StepPlan
 from octavo.errors import ConfigError, DoesNotFitError, EngineDeadError
 from octavo.executor.inline import InlineExecutor
@@ -176,3 +182,22 @@ def test_blocks_of_another_model_are_not_found(other: RandomCheckpoint, tmp_path
     executor, tier = start_with_tier(tmp_path, RandomCheckpoint())
     assert KEY in tier
     executor.stop()
+
+
+@pytest.mark.parametrize(("enable_chunked_prefill", "expected"), [(True, 256), (False, 64)])
+def test_a_context_of_auto_ends_where_a_whole_prompt_would_not_fit_a_step(
+    enable_chunked_prefill: bool, expected: int
+) -> None:
+    config = EngineConfig(
+        model=ModelConfig(threads=1, max_model_len=AUTO_LENGTH),
+        cache=CacheConfig(num_gpu_blocks_override=16),
+        scheduler=SchedulerConfig(
+            max_num_batched_tokens=64, enable_chunked_prefill=enable_chunked_prefill
+        ),
+    )
+    executor = InlineExecutor(config, RandomCheckpoint(tiny_facts(max_position=256)))
+
+    plan = executor.start(ignore)
+    executor.stop()
+
+    assert plan.max_model_len == expected

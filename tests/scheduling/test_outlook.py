@@ -29,8 +29,13 @@ def choices(name: str, count: int, length: int = 8) -> list[EngineRequest]:
     return [first, *others]
 
 
+def num_before_and_after(rig: Rig, arrivals: list[EngineRequest]) -> tuple[int, int]:
+    standing = rig.scheduler.standing_with(arrivals)
+    return standing.num_before, standing.num_after
+
+
 def num_that_must_wait(rig: Rig, arrivals: list[EngineRequest]) -> int:
-    return rig.scheduler.num_that_must_wait(arrivals)[1]
+    return num_before_and_after(rig, arrivals)[1]
 
 
 LENGTHS = st.lists(st.integers(1, 24), max_size=12)
@@ -77,15 +82,15 @@ def test_as_many_wait_as_a_plan_leaves_that_has_tokens_for_all(
 def test_nobody_waits_whom_rows_and_blocks_suffice_for(new_rig: MakeRig):
     """The tokens of a step are not counted: the next steps have some too."""
     rig = new_rig(num_blocks=101, max_num_seqs=50, max_num_batched_tokens=50)
-    assert rig.scheduler.num_that_must_wait(prompts("a", [8] * 50)) == (0, 0)
-    assert rig.scheduler.num_that_must_wait(prompts("a", [8] * 53)) == (0, 3)
+    assert num_before_and_after(rig, prompts("a", [8] * 50)) == (0, 0)
+    assert num_before_and_after(rig, prompts("a", [8] * 53)) == (0, 3)
 
 
 def test_a_short_pool_bounds_whom_free_rows_would_take(new_rig: MakeRig):
     """Sixteen blocks hold eight prompts of eight tokens."""
     rig = new_rig(num_blocks=16, max_num_seqs=100)
     rig.add(*prompts("a", [8] * 10))
-    assert rig.scheduler.num_that_must_wait(prompts("b", [8])) == (2, 3)
+    assert num_before_and_after(rig, prompts("b", [8])) == (2, 3)
 
 
 def test_the_choices_of_a_prompt_need_rows_and_hardly_any_block(new_rig: MakeRig):
@@ -101,7 +106,7 @@ def test_choices_wait_with_the_first_of_them(new_rig: MakeRig):
     rig.step()
     assert num_that_must_wait(rig, choices("a", 3, length=16)) == 3
     rig.add(*choices("a", 3, length=16))
-    assert rig.scheduler.num_that_must_wait([]) == (3, 3)
+    assert num_before_and_after(rig, []) == (3, 3)
     rig.finish()
 
 
@@ -109,7 +114,7 @@ def test_choices_that_wait_for_the_prompt_to_be_computed_have_their_rows(new_rig
     rig = new_rig(num_blocks=100, max_num_seqs=6, max_num_batched_tokens=6)
     rig.add(*choices("a", 8))
     rig.step()
-    assert rig.scheduler.num_that_must_wait([]) == (2, 2)
+    assert num_before_and_after(rig, []) == (2, 2)
     rig.finish()
 
 
@@ -149,5 +154,5 @@ def test_a_preempted_request_waits_too(new_rig: MakeRig):
     rig = new_rig(num_blocks=4)
     rig.add(make_request("old", range(8)), make_request("young", range(50, 58)))
     rig.steps(2)
-    assert rig.scheduler.num_that_must_wait([]) == (1, 1)
+    assert num_before_and_after(rig, []) == (1, 1)
     rig.finish()

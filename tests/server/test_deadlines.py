@@ -1,7 +1,8 @@
-"""`timeout` in completions and chats: how an answer ends when the time is up."""
+"""`timeout` in every API that makes text: how an answer ends when the time is up."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ from tests.support.asgi import Client, Reply, scripted_server
 
 COMPLETIONS, CHATS = "/v1/completions", "/v1/chat/completions"
 RESPONSES = "/v1/responses"
+MESSAGES = "/v1/messages"
+OLLAMA_CHAT, OLLAMA_GENERATE = "/api/chat", "/api/generate"
+MODEL = "tiny"
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 SECONDS_PER_STEP = 1.0
 
@@ -19,9 +23,14 @@ SECONDS_PER_STEP = 1.0
 def body(path: str, **fields: Any) -> dict[str, Any]:
     if path == RESPONSES:
         return {"input": "hello", "max_output_tokens": 50, "ignore_eos": True, **fields}
-    prompt = {"prompt": "hello"}
-    if path == CHATS:
-        prompt = {"messages": [{"role": "user", "content": "hello"}]}  # type: ignore[dict-item]
+    prompt: dict[str, Any] = {"prompt": "hello"}
+    if path in (CHATS, MESSAGES, OLLAMA_CHAT):
+        prompt = {"messages": [{"role": "user", "content": "hello"}]}
+    if path == MESSAGES:
+        return {"model": MODEL, **prompt, "max_tokens": 50, **fields}
+    if path in (OLLAMA_CHAT, OLLAMA_GENERATE):
+        options = {"num_predict": 50}
+        return {"model": MODEL, **prompt, "options": options, "stream": False, **fields}
     return {**prompt, "max_tokens": 50, "ignore_eos": True, **fields}
 
 
@@ -50,6 +59,12 @@ def _texts(reply: Reply) -> list[str]:
     """What a stream of either kind says."""
     choices = [choice for chunk in reply.chunks for choice in chunk["choices"]]
     return [choice.get("text") or choice.get("delta", {}).get("content", "") for choice in choices]
+
+
+def _events(reply: Reply) -> list[dict[str, Any]]:
+    """Events that have a name."""
+    lines = reply.content.decode().splitlines()
+    return [json.loads(line[len("data: ") :]) for line in lines if line.startswith("data: ")]
 
 
 async def assert_idle(client: Client) -> None:
@@ -87,6 +102,44 @@ async def test_a_response_ends_in_the_same_way() -> None:
     assert late.json["incomplete_details"] == {"reason": "timeout"}
     assert 1 <= late.json["usage"]["output_tokens"] < 10
     assert (never.status, never.error["code"]) == (408, "deadline_exceeded")
+
+
+async def test_a_message_ends_in_the_same_way() -> None:
+    """Its stop reason is one that Anthropic's API does not have, like the field itself."""
+    late = await ask(MESSAGES, timeout=5.5)
+    stream = await ask(MESSAGES, timeout=5.5, stream=True)
+    never = await ask(MESSAGES, timeout=5, first_step_s=60)
+
+    assert (late.status, late.json["stop_reason"]) == (200, "timeout")
+    assert late.json["content"][0]["text"]
+    assert 1 <= late.json["usage"]["output_tokens"] < 10
+    [delta] = [event for event in _events(stream) if event["type"] == "message_delta"]
+    assert delta["delta"]["stop_reason"] == "timeout"
+    assert (never.status, never.json["error"]["type"]) == (408, "timeout_error")
+    assert "5 s" in never.json["error"]["message"]
+
+
+@pytest.mark.parametrize("path", [OLLAMA_CHAT, OLLAMA_GENERATE])
+async def test_ollamas_answers_end_in_the_same_way(path: str) -> None:
+    """The word stands in `done_reason`."""
+    late = await ask(path, timeout=5.5)
+    stream = await ask(path, timeout=5.5, stream=True)
+    never = await ask(path, timeout=5, first_step_s=60)
+
+    assert (late.status, late.json["done_reason"]) == (200, "timeout")
+    assert 1 <= late.json["eval_count"] < 10
+    assert json.loads(stream.content.splitlines()[-1])["done_reason"] == "timeout"
+    assert never.status == 408
+    assert "5 s" in never.json["error"]
+
+
+@pytest.mark.parametrize("path", [MESSAGES, OLLAMA_CHAT, OLLAMA_GENERATE])
+@pytest.mark.parametrize("timeout", [0, "soon", 1e12])
+async def test_there_too_a_timeout_that_is_no_time_is_refused(path: str, timeout: Any) -> None:
+    reply = await ask(path, timeout=timeout)
+
+    assert reply.status == 400
+    assert b"timeout must be a number" in reply.content
 
 
 async def test_a_short_timeout_is_shown_as_it_is() -> None:

@@ -331,6 +331,10 @@ async def test_ollama_embeds_in_both_of_its_ways(encoder_folder: MakeFolder) -> 
         older = await client.post("/api/embeddings", {"model": "tiny", "prompt": TEXT})
         ours = vectors(await client.post(EMBEDDINGS, {"input": TEXT}))[0]
         missing = await client.post("/api/embed", {"model": "other", "input": TEXT})
+        never = await client.post("/api/embed", {"model": "tiny", "input": TEXT, "timeout": -1})
+        nor_here = await client.post(
+            "/api/embeddings", {"model": "tiny", "prompt": TEXT, "timeout": -1}
+        )
 
     answer = several.json
     torch.testing.assert_close(torch.tensor(answer["embeddings"][0]), ours, rtol=0, atol=1e-6)
@@ -339,3 +343,6 @@ async def test_ollama_embeds_in_both_of_its_ways(encoder_folder: MakeFolder) -> 
     assert loads.json["embeddings"] == []
     torch.testing.assert_close(torch.tensor(older.json["embedding"]), ours, rtol=0, atol=1e-6)
     assert missing.status == 404
+    for refused in (never, nor_here):
+        assert refused.status == 400
+        assert "timeout must be a number" in refused.json["error"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -19,12 +20,15 @@ from octavo.server.auth import OPEN_PATHS
 from octavo.server.keys import LOOK_EVERY_S, KeyRing
 from octavo.server.quotas import DAY_S, Quotas
 from octavo.server.usage_file import kept_usage, usage_path
+from tests.server.conftest import MakeFolder
 from tests.support.asgi import Client, scripted_server
 from tests.support.scripted_engine import ROOM_FOR_ENDLESS, says
+from tests.support.tiny_pooling import pooling_server
 
 Capture = pytest.CaptureFixture[str]
 COMPLETIONS = "/v1/completions"
 ANN, BEN = "key-of-ann", "key-of-ben"
+SECRET = "sk-octavo-nobody-may-see"
 NOON_S = 20_000 * DAY_S + DAY_S / 2
 ONE = {"prompt": "One", "max_tokens": 4}
 
@@ -230,6 +234,25 @@ async def test_a_key_has_a_best_priority(tmp_path: Path) -> None:
     assert seen == [5, 9]
 
 
+async def test_a_key_has_a_best_priority_for_vectors_too(
+    tmp_path: Path, encoder_folder: MakeFolder
+) -> None:
+    path = key_file(tmp_path, {"name": "ann", "key": ANN, "priority": 5})
+    config = config_of(path, admin_api_key=("boss",))
+    seen: list[int] = []
+    async with pooling_server(
+        encoder_folder("bert"), config, scheduling_policy="priority", max_num_seqs=1
+    ) as client:
+        body = {"input": [[0, 17, 44, 2]] * 200, "priority": 0}
+        asking = asyncio.ensure_future(client.post("/v1/embeddings", body, headers=bearer(ANN)))
+        while not seen:
+            view = (await client.get("/debug/kv", headers=bearer("boss"))).json
+            seen += [request["priority"] for request in view["requests"]]
+        await asking
+
+    assert set(seen) == {5}
+
+
 # ---- the file changes
 
 
@@ -279,10 +302,28 @@ async def test_a_file_that_becomes_wrong_changes_nothing(
 @pytest.mark.parametrize(
     ("records", "told"),
     [
-        ([{"name": "a b", "key": ANN}], "name"),
-        ([{"name": "ann", "key": ANN, "scopes": ["everything"]}], "scopes"),
-        ([{"name": "ann", "key": ANN, "requests_per_minute": 0}], "requests_per_minute"),
-        ([{"name": "ann", "key": ANN, "rpm": 1}], "rpm"),
+        ([{"name": "a b", "key": ANN}], r"keys\[0\]\.name must be a text that matches .*, got"),
+        (
+            [{"name": "ann", "key": ANN, "scopes": ["everything"]}],
+            r'scopes\[0\] must be "admin", "batches", "inference" or "metrics", got',
+        ),
+        (
+            [{"name": "ann", "key": ANN, "requests_per_minute": 0}],
+            "requests_per_minute must be at least 1, got 0",
+        ),
+        (
+            [{"name": "ann", "key": ANN}, {"name": "ben", "key": BEN, "priority": "high"}],
+            r"keys\[1\]\.priority must be a whole number, got a text",
+        ),
+        (
+            [{"name": "ann", "key": ANN, "scopes": "batches"}],
+            "scopes must be a list, got a text",
+        ),
+        (
+            [{"name": "ann", "key": ANN, "request_per_minute": 1}],
+            r"keys\[0\]\.request_per_minute is not known; did you mean requests_per_minute",
+        ),
+        ([{"key": ANN}], r"keys\[0\]\.name is missing"),
         ([{"name": "ann", "key": ANN}, {"name": "ann", "key": BEN}], "same name"),
         ([{"name": "ann", "key": ANN}, {"name": "ben", "key": ANN}], "same sha256"),
     ],
@@ -293,6 +334,28 @@ def test_a_wrong_file_ends_the_start(
     """By the name of the place."""
     with pytest.raises(ConfigError, match=told):
         KeyRing(config_of(key_file(tmp_path, *records)))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"name": SECRET, "sha256": "0"},
+        {"name": "ann", "sha256": SECRET},
+        {"name": "ann", "sha256": "0" * 64, "scopes": [SECRET]},
+        {"name": "ann", "sha256": "0" * 64, "priority": SECRET},
+        {"name": "ann", "sha256": "0" * 64, SECRET: "inference"},
+    ],
+)
+def test_no_text_of_a_wrong_file_is_told(record: dict[str, Any], tmp_path: Path) -> None:
+    """Somebody may have put a key where its hash belongs."""
+    path = tmp_path / "keys.json"
+    path.write_text(json.dumps({"keys": [record]}))
+
+    with pytest.raises(ConfigError) as caught:
+        read_keys(path)
+
+    assert "keys[0]" in str(caught.value)
+    assert SECRET not in str(caught.value)
 
 
 # ---- the command

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from octavo.config.server import ServerConfig
 from octavo.server.bodies import LARGE_BODY, MAX_COSTLY_VALUES, MAX_VALUES
 from octavo.structured.limits import MAX_SOURCE_CHARS
 from octavo.text.stretches import STRETCH
@@ -16,6 +17,7 @@ from tests.support.chat_templates import CHATML
 from tests.support.scripted_engine import says
 
 COMPLETIONS = "/v1/completions"
+WITHOUT_A_STORE = ("/v1/batches",)  # what such a server has not
 TOO_MANY = f"more than {MAX_VALUES} values"
 TOO_MANY_COSTLY = f"more than {MAX_COSTLY_VALUES} texts, fractions, lists and objects"
 
@@ -151,3 +153,19 @@ async def test_a_form_that_is_too_long_is_refused_before_its_text_is_made(
         reply = await client.post("/v1/chat/completions", body)
 
     assert f"more than {MAX_SOURCE_CHARS} characters" in reply.error["message"]
+
+
+async def test_every_route_with_a_body_refuses_too_much_before_it_is_read() -> None:
+    """By what is announced, so not a byte of it is waited for."""
+    config = ServerConfig(max_body_bytes=1024)
+    statuses = {}
+    async with scripted_server(config=config) as client:
+        document = (await client.get("/openapi.json")).json
+        for path, methods in document["paths"].items():
+            body = methods.get("post", {}).get("requestBody", {"content": {}})
+            if "application/json" in body["content"] and path not in WITHOUT_A_STORE:
+                reply = await client.post(path, b"{", headers={"content-length": "1025"})
+                statuses[path] = reply.status
+
+    assert len(statuses) > 20
+    assert {} == {path: status for path, status in statuses.items() if status != 413}

@@ -127,8 +127,8 @@ async def test_who_waits_is_served_in_the_order_of_the_policy() -> None:
             await held.post(two_blocks(number, priority=priority))
         statuses = await held.statuses()
 
-    assert statuses == [200, 200, 200, 200, 429]
-    assert started == [0, 3, 2, 1]
+    assert statuses == [200, 429, 200, 200, 200]
+    assert started == [0, 4, 3, 2]
 
 
 async def test_a_client_that_leaves_before_the_engine_decides_leaves_nothing_behind() -> None:

@@ -316,3 +316,51 @@ async def test_usage_in_every_chunk_is_part_of_usage_in_the_stream(path: str) ->
     assert counts == sorted(counts)
     assert counts[0] == 0 or path == COMPLETIONS
     assert all(chunk.get("usage") is None for chunk in untold)
+
+
+# ---- headers that stand for fields
+
+
+async def test_the_header_names_the_request() -> None:
+    """Before the body's own name, as in vLLM; of every chat of several too."""
+    named = {"X-Request-Id": "from-a-proxy"}
+    chat = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}
+    several = chat | {"messages": [chat["messages"]] * 2}
+    async with scripted_server(chat_template=TEMPLATE) as client:
+        text = await client.post(COMPLETIONS, {"prompt": "a", "request_id": "b"}, headers=named)
+        message = await client.post("/v1/chat/completions", chat, headers=named)
+        both = await client.post("/v1/chat/completions/batch", several, headers=named)
+        long = await client.post(COMPLETIONS, {"prompt": "a"}, headers={"X-Request-Id": "a" * 999})
+
+    ids = [reply.json["id"] for reply in (text, message, both)]
+    assert ids == ["cmpl-from-a-proxy", "chatcmpl-from-a-proxy", "chatcmpl-from-a-proxy"]
+    assert (long.status, long.error["param"]) == (400, "request_id")
+
+
+@pytest.mark.parametrize("path", [COMPLETIONS, CHATS])
+async def test_the_header_says_the_priority(path: str) -> None:
+    """It counts before the body's."""
+    body = chat("a", priority=7) if path == CHATS else {"prompt": "a", "priority": 7}
+    scheduler = {"scheduling_policy": "priority"}
+    async with scripted_server(
+        chat_template=TEMPLATE, scheduler=scheduler, **ROOM_FOR_ENDLESS
+    ) as client:
+        view = await client.while_it_streams(
+            path, body, lambda: client.get("/debug/kv"), headers={"X-Vllm-Priority": "-3"}
+        )
+
+    assert view.json["requests"][0]["priority"] == -3
+
+
+@pytest.mark.parametrize("path", [COMPLETIONS, "/v1/responses"])
+async def test_a_priority_in_the_header_is_refused_as_in_the_body(path: str) -> None:
+    """What is no number, and any where the policy has none."""
+    body = {"prompt": "a"} if path == COMPLETIONS else {"input": "a"}
+    async with scripted_server(chat_template=TEMPLATE) as client:
+        bad = await client.post(path, body, headers={"X-Vllm-Priority": "high"})
+        idle = await client.post(path, body, headers={"X-Vllm-Priority": "1"})
+
+    for reply in (bad, idle):
+        assert (reply.status, reply.error["param"]) == (400, "priority")
+    assert "X-Vllm-Priority must be a whole number, got 'high'" in bad.error["message"]
+    assert "under the policy fcfs" in idle.error["message"]

@@ -23,6 +23,7 @@ from octavo.config.api_keys import (
     write_keys,
 )
 from octavo.config.cli_args import Parser
+from octavo.config.wrong_field import wrong_field
 from octavo.errors import ConfigError
 from octavo.foundation import env
 from octavo.foundation.quantities import parse_count
@@ -73,7 +74,7 @@ def _add(parsed: argparse.Namespace, path: Path) -> int:
     try:
         record = msgspec.convert(fields, KeyRecord)
     except msgspec.ValidationError as error:
-        raise ConfigError(str(error)) from None
+        raise ConfigError(wrong_field(error, KeyRecord, fields)) from None
     with exclusive_lock(_lock_of(path)):
         records = read_keys(path) if path.exists() else ()
         if any(other.name == record.name for other in records):

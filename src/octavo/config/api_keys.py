@@ -1,7 +1,7 @@
 """The file of --api-keys-file: who may ask for what, and how much. Keys are kept as hashes.
 
 Owns the file's form (YAML, or JSON by its suffix), its checks, reading and writing. Does not know
-requests or time. Messages name the place of a fault and never repeat what the file says there.
+requests or time. Messages name the place of a fault and never repeat a text of the file.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Annotated, Literal, get_args
 
 import msgspec
 
+from octavo.config.wrong_field import wrong_field
 from octavo.errors import ConfigError
 from octavo.foundation.files import replace_file
 
@@ -80,16 +81,17 @@ def read_keys(path: Path) -> tuple[KeyRecord, ...]:
         raise ConfigError(f"{FLAG} {path}: {error.strerror}") from None
     if len(data) > MAX_FILE_BYTES:
         raise ConfigError(f"{FLAG} {path}: larger than {MAX_FILE_BYTES} bytes")
+    is_json = path.suffix == ".json"
     try:
-        if path.suffix == ".json":
-            records = msgspec.json.decode(data, type=_KeyFile).keys
-        else:
-            records = msgspec.yaml.decode(data, type=_KeyFile).keys
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{FLAG} {path}: {error}") from None
+        given = msgspec.json.decode(data) if is_json else msgspec.yaml.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        kind = "JSON" if path.suffix == ".json" else "YAML"
+        kind = "JSON" if is_json else "YAML"
         raise ConfigError(f"{FLAG} {path}: not valid {kind}") from None
+    try:
+        records = msgspec.convert(given, _KeyFile).keys
+    except msgspec.ValidationError as error:
+        fault = wrong_field(error, _KeyFile, given, is_secret=True)
+        raise ConfigError(f"{FLAG} {path}: {fault}") from None
     for kind, values in (
         ("name", [record.name for record in records]),
         ("sha256", [record.sha256 for record in records]),

@@ -17,6 +17,7 @@ from octavo.errors import ConfigError
 
 LARGEST_COUNT = 2**31 - 1  # of what kernels count in 32 bits, and beyond any disk in GB
 AUTO_LENGTH = -1  # `max_model_len` as a number for "auto": the largest that fits
+DEFAULT_STEP_TOKENS = 512  # grown to the context by `engine/model_kind.py` without chunked prefill
 ACTIVATION_DTYPES = ("auto", "float32", "int8")
 KV_DTYPES = (
     *("auto", "bfloat16", "float16", "float32", "int8", "fp8", "fp8_e4m3", "fp8_e5m2", "int4"),
@@ -235,7 +236,11 @@ class SchedulerConfig:
     """Limits of one step."""
 
     max_num_batched_tokens: int = option(
-        512, "Tokens that one step may compute.", at_least=1, at_most=LARGEST_COUNT
+        DEFAULT_STEP_TOKENS,
+        "Tokens that one step may compute; the default grows to the context without chunked "
+        "prefill.",
+        at_least=1,
+        at_most=LARGEST_COUNT,
     )
     max_num_seqs: int = option(
         64, "Requests that may run at the same time.", at_least=1, at_most=65536
@@ -290,6 +295,13 @@ class SchedulerConfig:
                 f"--max-num-partial-prefills {self.max_num_partial_prefills} needs chunked "
                 "prefill: without it no prompt is half computed; leave it or "
                 "--no-enable-chunked-prefill out"
+            )
+        if (self.max_num_partial_prefills or 0) > self.max_num_seqs:
+            raise ConfigError(
+                f"--max-num-partial-prefills {self.max_num_partial_prefills} is more than "
+                f"--max-num-seqs {self.max_num_seqs}: no more prompts are computed than requests "
+                f"run; use at most --max-num-partial-prefills {self.max_num_seqs}, or raise "
+                "--max-num-seqs"
             )
         if 0 < self.max_decode_slowdown < 1:
             raise ConfigError(

@@ -6,16 +6,18 @@ Does not know the command line: `cli_args.py` joins dotted flags (`--x.y 1`) to 
 from __future__ import annotations
 
 import json
-import re
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar
 
 import msgspec
 
 from octavo.config.field import flag_name
+from octavo.config.wrong_field import wrong_field
 from octavo.errors import ConfigError
 from octavo.foundation.nearest import nearest
 
 S = TypeVar("S", bound=msgspec.Struct)
+
+_MOST_SHOWN = 200  # characters of a text that is no JSON
 
 # Sampling parameters of generation_config.json that are taken over, as vLLM does.
 WHOLE_NUMBERS = ("top_k", "max_new_tokens")
@@ -39,23 +41,14 @@ def json_option(name: str, text: str | None) -> dict[str, Any]:
 def typed_option(flag: str, text: str, kind: type[S], example: str) -> S:
     """The value of an option whose object has fixed fields. Raises ConfigError naming the field."""
     try:
-        return msgspec.json.decode(text, type=kind)
+        given = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        shown = repr(text[:_MOST_SHOWN])
+        raise ConfigError(f"{flag} takes JSON such as '{example}', got {shown}: {error}") from None
+    try:
+        return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{flag}: {error}{_known(str(error), kind)}") from None
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise ConfigError(f"{flag} takes JSON such as '{example}', got {text!r}: {error}") from None
-
-
-def _known(message: str, kind: type[msgspec.Struct]) -> str:
-    """What may stand in place of a name, or of a value, that does not exist."""
-    if "unknown field" in message:
-        return f". Known: {', '.join(kind.__struct_fields__)}"
-    found = re.fullmatch(r"Invalid enum value .* - at `\$\.(\w+)`", message)
-    if found is None:
-        return ""
-    hint = get_type_hints(kind)[found[1]]
-    values = [one for part in (hint, *get_args(hint)) for one in get_args(part)]
-    return f". Known: {', '.join(dict.fromkeys(one for one in values if isinstance(one, str)))}"
+        raise ConfigError(f"{flag}: {wrong_field(error, kind, given)}") from None
 
 
 def generation_override(text: str | None) -> dict[str, float | int]:

@@ -24,7 +24,7 @@ _DISTRIBUTED = "KV blocks are not sent to other engines"
 _FILES = "files are mapped into memory as they are"
 _WEIGHTS_IN_RAM = "weights are in the host's memory anyway"
 _METRICS = "/metrics has what is measured here"
-_GRAMMAR_BACKENDS = ("auto", "guidance", "xgrammar", "outlines", "lm-format-enforcer")
+_OTHER_GRAMMARS = ("xgrammar", "outlines", "lm-format-enforcer")
 _LLGUIDANCE = "llguidance compiles every grammar"
 _SERVER = "it is an option of the server"
 
@@ -167,7 +167,8 @@ ENGINE_OPTIONS: tuple[VllmOption, ...] = (
     ),
     *refused(
         _LLGUIDANCE + ", and requests say the rest",
-        tuple({"backend": name} for name in _GRAMMAR_BACKENDS),
+        ({"backend": "auto"}, {"backend": "guidance"}),
+        without_effect=tuple({"backend": name} for name in _OTHER_GRAMMARS),
         object="structured_outputs_config",
     ),
     # Other than text

@@ -18,7 +18,10 @@ from octavo.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class VllmOption:
-    """One row. `asks_nothing` are the values that are as good as leaving the option out."""
+    """One row. `asks_nothing` are the values that are as good as leaving the option out.
+
+    `without_effect` are values of a refused one that pass, and are told to change nothing.
+    """
 
     name: str
     shape: Shape
@@ -28,6 +31,7 @@ class VllmOption:
     is_removed: bool
     is_secret: bool = False
     short: tuple[str, ...] = ()
+    without_effect: tuple[object, ...] = ()
 
     @property
     def passing(self) -> tuple[str, ...]:
@@ -37,7 +41,7 @@ class VllmOption:
             if self.is_secret or not self.is_refused
             else self.asks_nothing[len(_IDLE[self.shape]) :]
         )
-        return tuple(dict.fromkeys(_short_text(value) for value in only))
+        return tuple(dict.fromkeys(_short_text(value) for value in (*only, *self.without_effect)))
 
     @property
     def default(self) -> object:
@@ -49,11 +53,14 @@ class VllmOption:
 
     def is_idle(self, value: object) -> bool:
         """Whether a value, typed or as a text, asks for nothing."""
+        return self._is_among(value, self.asks_nothing)
+
+    def _is_among(self, value: object, known: tuple[object, ...]) -> bool:
         if self.shape == "switch" and isinstance(value, str):
             value = switch_of(value, flag_name(self.name))
         if self.shape == "object" and isinstance(value, str):
             value = _object_of(value)
-        return _text_of(value) in {_text_of(one) for one in self.asks_nothing}
+        return _text_of(value) in {_text_of(one) for one in known}
 
     def no_effect(self, shown_name: str) -> str:
         """What is said of an option without effect."""
@@ -76,6 +83,8 @@ class VllmOption:
             return self.no_effect(shown_name)
         is_shown = not (self.is_secret or self.shape == "switch")
         shown = f"{shown_name}{joined}{_short_text(value)}" if is_shown else shown_name
+        if self._is_among(value, self.without_effect):
+            return self.no_effect(shown)
         raise ConfigError(self.refusal(shown))
 
 
@@ -127,6 +136,7 @@ def _rows(
                 short=SHORT.get(name, ()),
                 is_removed=more.get("removed", False),
                 is_secret=more.get("secret", False),
+                without_effect=more.get("without_effect", ()),
             )
 
 
@@ -142,8 +152,10 @@ def refused(
     *,
     removed: bool = False,
     secret: bool = False,
+    without_effect: tuple[object, ...] = (),
     **names: str,
 ) -> Iterable[VllmOption]:
-    """Options that are refused unless their value is in `only`."""
+    """Options that are refused unless their value is in `only`, or passes without effect."""
     shapes: Any = names
-    return _rows(reason, shapes, is_refused=True, only=only, removed=removed, secret=secret)
+    more: Any = {"removed": removed, "secret": secret, "without_effect": without_effect}
+    return _rows(reason, shapes, is_refused=True, only=only, **more)

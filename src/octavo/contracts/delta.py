@@ -34,6 +34,9 @@ class TokenDelta(msgspec.Struct, tag="delta"):
     is_complete: bool = False  # a grammar ended the answer: the last token is text, no end token
     # With finish_reason "error"; and of a "timeout" before the first token, the numbers.
     error: str | None = None
+    # With an `error` and finish_reason "abort": it gave its place in the queue away before it ran,
+    # and is worth sending again after so many seconds.
+    retry_after_s: float | None = None
     is_unanswerable: bool = False  # with an error: nothing is as the request asks for
     logprobs: list[TokenLogprobs] | None = None  # parallel to `token_ids`
     prompt_logprobs: list[TokenLogprobs] | None = (

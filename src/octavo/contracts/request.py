@@ -19,6 +19,16 @@ class BeamSpec(msgspec.Struct, frozen=True, kw_only=True):
     early_stopping: bool | Literal["never"] = False
 
 
+class RequestParty(msgspec.Struct, frozen=True):
+    """Requests that came together under the bound of the queue, such as the choices of a prompt.
+
+    As long as none of them ran they may have to leave it, together, for the sake of others.
+    """
+
+    name: str  # unique among live parties
+    size: int
+
+
 class EngineRequest(msgspec.Struct, kw_only=True, tag="request"):
     """One sequence to generate, checked and tokenised. `n` choices are `n` of these.
 
@@ -39,6 +49,7 @@ class EngineRequest(msgspec.Struct, kw_only=True, tag="request"):
     cache_salt: str | None = None  # prompts with different salts never share blocks
     tenant: str = ""  # whose request it is: fairness counts by it, and tenants never share blocks
     fork_of: str | None = None  # the first choice of the same prompt, if this is another one
+    party: RequestParty | None = None  # None: it stays where it waits
     beam: BeamSpec | None = None
     grammar: GrammarSpec | None = None  # the form of the answer; compiled before
     thinking: ThinkingSpec | None = None  # thoughts before it, which no grammar binds

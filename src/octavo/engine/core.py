@@ -128,21 +128,29 @@ class EngineCore:
         than ever may wait is not refused while nobody else waits, or, where nobody may wait, while
         nobody else runs: it would never come in.
 
+        Where the policy puts them before others that wait and never ran, those leave the queue
+        instead: their last delta has the seconds.
+
         Raises OverloadedError with the seconds after which there should be room, EngineDeadError.
         """
         self._raise_if_dead()
         if self._scheduler.roster.num_waiting + len(requests) <= max_waiting:
             return  # most requests need no closer look
-        num_before, num_after = self._scheduler.num_that_must_wait(requests)
+        standing = self._scheduler.standing_with(requests)
+        num_before, num_after = standing.num_before, standing.num_after
         if num_after <= max_waiting:
             return
         is_idle = not self._scheduler.requests
         if not num_before and (is_idle or 0 < max_waiting < len(requests)):
             return
+        num_places = num_after - max_waiting
+        wait_s = self._scheduler.estimate_wait_s(min(num_before, num_places))
+        if self._scheduler.take_places(requests, standing, num_places, wait_s):
+            return
         raise OverloadedError(
             f"{num_before} requests wait already, at most {max_waiting} may, and "
             f"{num_after - num_before} more would; try again later",
-            retry_after_s=self._scheduler.estimate_wait_s(min(num_before, num_after - max_waiting)),
+            retry_after_s=wait_s,
         )
 
     def add_request(self, request: EngineRequest) -> None:

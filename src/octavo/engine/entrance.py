@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from octavo.contracts.request import EngineRequest
+from octavo.contracts.request import EngineRequest, RequestParty
 from octavo.engine.checked import CheckedPooling, CheckedRequest
 from octavo.engine.detached import EngineThread
 from octavo.engine.fan_out import RequestStream
@@ -76,7 +76,8 @@ class Entrance:
         """Queue requests as one, all of them or none. Their streams must be read or closed.
 
         With `max_waiting` this returns when the engine has them. It refuses them where more choices
-        than that would wait for rows or blocks, see `EngineCore.require_room`.
+        than that would wait for rows or blocks, see `EngineCore.require_room`. Those that it took
+        may have to give way before they run; then reading their streams raises the same error.
         Raises OverloadedError with the seconds after which there should be room.
         """
         requests = [request for one in checked for request in one.requests]
@@ -130,6 +131,9 @@ class Entrance:
             if max_waiting is None:
                 self._thread.add(requests)
             else:
+                party = RequestParty(requests[0].request_id, len(requests))
+                for request in requests:
+                    request.party = party
                 await asyncio.wrap_future(self._thread.add_if_few_wait(requests, max_waiting))
         except BaseException:
             for stream in streams:

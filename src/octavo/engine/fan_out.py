@@ -16,7 +16,7 @@ from octavo.contracts.delta import BeamSequence, FinishReason, TokenDelta
 from octavo.contracts.step import TokenLogprobs
 from octavo.engine.choice import Choice
 from octavo.engine.encoded import EncodedPrompt
-from octavo.errors import OctavoError, RequestFailedError, UnanswerableError
+from octavo.errors import OctavoError, OverloadedError, RequestFailedError, UnanswerableError
 from octavo.outputs import PromptLogprobs, RequestMetrics, RequestOutput, by_token
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 
@@ -100,6 +100,9 @@ class RequestStream:
             kind = UnanswerableError if delta.is_unanswerable else RequestFailedError
             self.fail(kind(delta.error or "the request failed inside the engine"))
             return False
+        if delta.retry_after_s is not None:
+            self.fail(OverloadedError(delta.error or "", retry_after_s=delta.retry_after_s))
+            return False
         if delta.error is not None:
             self._abort_reason = delta.error
         if choice.index == 0:
@@ -142,7 +145,8 @@ class RequestStream:
     def take(self) -> RequestOutput | None:
         """An output with all news since the last, None while there is none.
 
-        Raises RequestFailedError or EngineDeadError if the request could not be served.
+        Raises RequestFailedError, OverloadedError or EngineDeadError if the request could not be
+        served.
         """
         if self.error is not None:
             raise self.error

@@ -11,7 +11,13 @@ import logging
 from dataclasses import replace
 from typing import Any
 
-from octavo.config.engine import EngineConfig, ModelConfig
+from octavo.config.engine import (
+    AUTO_LENGTH,
+    DEFAULT_STEP_TOKENS,
+    EngineConfig,
+    ModelConfig,
+    SchedulerConfig,
+)
 from octavo.config.json_option import json_option
 from octavo.config.model_facts import ModelFacts, PoolingFacts, PoolingMethod
 from octavo.engine.pooler import needs_whole_prompts
@@ -40,17 +46,17 @@ def with_kind(checkpoint: Checkpoint, model: ModelConfig) -> Checkpoint:
 
 
 def config_for(config: EngineConfig, facts: ModelFacts) -> EngineConfig:
-    """The configuration that the model needs: who sees whole prompts computes whole prompts.
+    """The configuration that the model needs: whole prompts, where they are seen, fit in a step.
 
     Raises ConfigError for options that do not go with the model.
     """
     if facts.state is not None:
         config = _without_past(config, facts.architecture)
-    if not needs_whole_prompts(facts):
-        return config
     asked_len = config.model.max_model_len or 0
     longest = asked_len if asked_len > 0 else facts.max_position
     scheduler, cache = config.scheduler, config.cache
+    if not needs_whole_prompts(facts):
+        return replace(config, scheduler=_with_long_steps(scheduler, asked_len, longest))
     if cache.kv_offload_dir is not None:
         raise ConfigError(
             "--kv-offload-dir: this model keeps nothing in the KV cache; leave it out"
@@ -77,6 +83,28 @@ def config_for(config: EngineConfig, facts: ModelFacts) -> EngineConfig:
             swap_space=0.0,
             swap_dir=None,
         ),
+    )
+
+
+def _with_long_steps(scheduler: SchedulerConfig, asked_len: int, longest: int) -> SchedulerConfig:
+    """Without chunked prefill a step holds the longest prompt: by default; else it is refused.
+
+    A context of `auto` ends where a step does, see `executor/inline.py`. Raises ConfigError.
+    """
+    num_tokens = scheduler.max_num_batched_tokens
+    if scheduler.enable_chunked_prefill or num_tokens >= longest:
+        return scheduler
+    if num_tokens == DEFAULT_STEP_TOKENS:
+        reason = "without chunked prefill a step holds the longest prompt"
+        logger.info("--max-num-batched-tokens is %d: %s", longest, reason)
+        return replace(scheduler, max_num_batched_tokens=longest)
+    if asked_len == AUTO_LENGTH:
+        return scheduler
+    raise ConfigError(
+        f"--max-num-batched-tokens {num_tokens} is less than the context of {longest} tokens "
+        "(--max-model-len), and without chunked prefill a step must hold a whole prompt; use "
+        f"--max-num-batched-tokens {longest} or --max-model-len {num_tokens}, or leave "
+        "--no-enable-chunked-prefill out"
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from octavo.contracts.delta import FinishReason, TokenDelta
 from octavo.engine.encoded import EncodedPrompt
 from octavo.engine.pooler import Pooler
-from octavo.errors import DeadlineExceededError, OctavoError, RequestFailedError
+from octavo.errors import DeadlineExceededError, OctavoError, OverloadedError, RequestFailedError
 from octavo.outputs import PoolingRequestOutput, RequestMetrics
 from octavo.pooling_params import PoolingParams
 
@@ -93,6 +93,8 @@ class PooledStream:
 
 
 def _failure(delta: TokenDelta) -> OctavoError:
+    if delta.retry_after_s is not None:
+        return OverloadedError(delta.error or "", retry_after_s=delta.retry_after_s)
     if delta.stop_reason == "timeout":
         message = f"the timeout ended the request: {delta.error or 'it was not computed in time'}"
         return DeadlineExceededError(message)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from octavo.config.engine import EngineConfig, ModelConfig
+from octavo.config.engine import AUTO_LENGTH, EngineConfig, ModelConfig
+from octavo.config.model_facts import ModelFacts
 from octavo.contracts.kv_plan import MemoryPlan
 from octavo.contracts.kv_tier import KVTier
 from octavo.contracts.progress import ReportProgress
@@ -26,6 +27,14 @@ _MISSING = {
     "a source folder",
     "torch": "--backend torch needs PyTorch; install it with pip install 'octavo[torch]'",
 }
+
+
+def _longest(config: EngineConfig, facts: ModelFacts) -> int:
+    """Tokens that the checkpoint promises; of which `auto` takes what a step can hold at once."""
+    scheduler = config.scheduler
+    if config.model.max_model_len == AUTO_LENGTH and not scheduler.enable_chunked_prefill:
+        return min(facts.max_position, scheduler.max_num_batched_tokens)
+    return facts.max_position
 
 
 class InlineExecutor:
@@ -49,7 +58,7 @@ class InlineExecutor:
         plan = plan_memory(
             model=config.model,
             cache=config.cache,
-            max_position=facts.max_position,
+            max_position=_longest(config, facts),
             max_num_seqs=config.scheduler.max_num_seqs,
             needs=runner.needs,
         )

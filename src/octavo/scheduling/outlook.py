@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from octavo.contracts.request import EngineRequest
@@ -84,7 +85,16 @@ def startable(roster: Roster, num_kept_blocks: int = 0) -> Iterator[Request]:
             yield request
 
 
-def num_that_must_wait(roster: Roster, arrivals: Sequence[EngineRequest]) -> tuple[int, int]:
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How things would stand if some requests came."""
+
+    num_before: int  # choices that wait for rows or blocks without them
+    num_after: int  # and with them
+    starting: frozenset[str]  # ids of those that wait for the next steps alone
+
+
+def standing_with(roster: Roster, arrivals: Sequence[EngineRequest]) -> Standing:
     """How many choices wait for rows or blocks now, and how many would if `arrivals` came too.
 
     Those that only wait for the next steps do not count. Found beginnings of prompts make them
@@ -95,14 +105,18 @@ def num_that_must_wait(roster: Roster, arrivals: Sequence[EngineRequest]) -> tup
     outlook = Outlook(roster, num_owed_blocks(begun, kv))
     num_waiting = roster.num_waiting
     leaders = {one.id for one in roster.running}  # whose other choices come in with them
+    starting: set[str] = set()
     for request in _in_order(roster.waiting, outlook):
         if outlook.takes(request.num_rows, _num_blocks(request, kv), request.num_times_passed):
             num_waiting -= 1
             leaders.add(request.id)
+            starting.add(request.id)
     num_written = kv.kv_plan.num_written_blocks  # more than what a choice shares with its first
     for family in roster.families:
         if family.leader is not None and family.leader.id in leaders:
-            num_waiting -= sum([outlook.takes(1, num_written) for _ in family.held])
+            twins = [one.id for one in family.held if outlook.takes(1, num_written)]
+            num_waiting -= len(twins)
+            starting.update(twins)
     num_before = num_waiting
     for source in arrivals:
         num_waiting += 1
@@ -113,7 +127,7 @@ def num_that_must_wait(roster: Roster, arrivals: Sequence[EngineRequest]) -> tup
         elif outlook.takes(_num_rows_of_arrival(source), _num_blocks_of_arrival(source, kv)):
             num_waiting -= 1
             leaders.add(source.request_id)
-    return num_before, num_waiting
+    return Standing(num_before, num_waiting, frozenset(starting))
 
 
 def _in_order(waiting: WaitingQueue, outlook: Outlook) -> Iterator[Request]:

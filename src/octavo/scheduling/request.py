@@ -71,6 +71,7 @@ class Request:
         "num_swaps",
         "num_times_passed",
         "order",
+        "party",
         "pooling",
         "priority",
         "row",
@@ -97,6 +98,7 @@ class Request:
         self.id = source.request_id
         self.order = order
         self.priority = source.priority
+        self.party = source.party  # who leaves a full queue with it
         self.tenant = source.tenant
         self.arrival_s = source.arrival_s
         self.deadline_s = source.deadline_s

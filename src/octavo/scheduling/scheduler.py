@@ -45,8 +45,9 @@ from octavo.scheduling.fair import Shares
 from octavo.scheduling.forecast import Forecast, Load
 from octavo.scheduling.guide import Guide
 from octavo.scheduling.outcome import move_on, settle_errors
-from octavo.scheduling.outlook import num_that_must_wait
+from octavo.scheduling.outlook import Standing, standing_with
 from octavo.scheduling.pacing import MeasuredSpeed
+from octavo.scheduling.places import GAVE_WAY, who_gives_way
 from octavo.scheduling.plan_builder import PlanBuilder
 from octavo.scheduling.policy import find_policy
 from octavo.scheduling.preemption import Preemption, victims_of_arrival
@@ -226,12 +227,29 @@ class Scheduler:
             swap_s,
         )
 
-    def num_that_must_wait(self, arrivals: Sequence[EngineRequest]) -> tuple[int, int]:
+    def standing_with(self, arrivals: Sequence[EngineRequest]) -> Standing:
         """How many choices wait for rows or blocks now, and how many would if `arrivals` came too.
 
         Those that only wait for the next steps do not count.
         """
-        return num_that_must_wait(self.roster, arrivals)
+        return standing_with(self.roster, arrivals)
+
+    def take_places(
+        self, arrivals: Sequence[EngineRequest], standing: Standing, num_places: int, wait_s: float
+    ) -> bool:
+        """End waiting requests that must give `num_places` to `arrivals`; False if none must.
+
+        They are told to come again after `wait_s` seconds.
+        """
+        starting = standing.starting
+        leaving = who_gives_way(self.roster, self._policy, arrivals, starting, num_places)
+        for request in reversed(leaving):  # nobody is to lead a family that leaves
+            self.roster.end(request, "abort")
+            delta = last_delta(request, "abort")
+            delta.error = GAVE_WAY
+            delta.retry_after_s = wait_s
+            self.roster.notify(delta)
+        return bool(leaving)
 
     def estimate_wait_s(self, num_places: int = 1) -> float:
         """Seconds until so many of those that wait for rows or blocks will have found them."""

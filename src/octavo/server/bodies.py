@@ -6,7 +6,6 @@ Answers go out through `json_response`, those with long lists through `response_
 from __future__ import annotations
 
 import asyncio
-import re
 from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -16,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from octavo.errors import InvalidRequestError
+from octavo.foundation.field_faults import LONGEST_NAME, FieldFault, fault_of, known_at
 from octavo.server.errors import PayloadTooLargeError, UnsupportedMediaTypeError
 from octavo.server.json_errors import not_json
 from octavo.server.long_texts import LongTexts, Span
@@ -29,19 +29,8 @@ MAX_COSTLY_VALUES = 2**17  # texts, names among them, fractions, lists, objects
 _COSTLY_SIGNS = (b"{", b"[", b".", b"e", b"E")
 _PIECE = 2**16  # bytes
 _AT_ONCE = 2**19  # characters of a text
-LONGEST_NAME = 100  # characters of an unknown field that an error repeats
-_PLACE = re.compile(r"^(?P<what>.*?) - at `(?:key in )?\$\.?(?P<path>[^`]*)`$", re.DOTALL)
-_LIMIT = re.compile(r"Expected `\w+(?: \| null)?` (?P<sign>[<>]=) (?P<bound>\S+)")
-_TYPE = re.compile(r"Expected `(?P<wanted>\w+(?: \| \w+)*)`, got `(?P<got>\w+)`")
-_TYPES = {  # of JSON, as people call them
-    "int": "a whole number",
-    "float": "a number",
-    "str": "a text",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "an object",
-}
-_RULES = {"<=": ("at most", "less_than_equal"), ">=": ("at least", "greater_than_equal")}
+# The rules' names in pydantic's words, as in vLLM's errors.
+_RULE_NAMES = {"<=": "less_than_equal", ">=": "greater_than_equal"}
 _FORM = "application/x-www-form-urlencoded"  # what curl says when nobody tells it otherwise
 
 
@@ -182,7 +171,7 @@ def _decoded(body: bytes, kind: type[S]) -> S:
     except msgspec.ValidationError as error:
         lenient = _decoded_leniently(body, kind)
         if lenient is None:
-            raise _located(error) from None
+            raise located(error, kind, "body") from None
         return lenient
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise not_json("the body", body, error) from None
@@ -245,35 +234,25 @@ def _too_large(max_bytes: int) -> PayloadTooLargeError:
     )
 
 
-def _located(error: msgspec.ValidationError) -> InvalidRequestError:
-    """msgspec's error in our words: which field, and what would be right."""
-    text = str(error)
-    found = _PLACE.match(text)
-    unknown = re.search(r"contains unknown field `([^`]*)`", text)
-    if unknown is not None:
-        place = f"{found['path']}." if found is not None and found["path"] else ""
-        name = place + unknown[1][:LONGEST_NAME]
-        return InvalidRequestError(f"{name} is not supported by this server", param=name)
-    if found is None:
-        missing = re.search(r"missing required field `(\w+)`", text)
-        if missing is not None:
-            return InvalidRequestError(f"{missing[1]} is missing", param=missing[1])
-        return InvalidRequestError(f"the body is wrong: {text}")
-    path = found["path"] or "body"
-    limit = _LIMIT.fullmatch(found["what"])
-    if limit is not None:  # the rule has pydantic's name, as in vLLM's errors
-        side, rule = _RULES[limit["sign"]]
-        return InvalidRequestError(f"{path} must be {side} {limit['bound']} ({rule})", param=path)
-    kinds = _TYPE.fullmatch(found["what"])
-    if kinds is not None:
-        return InvalidRequestError(f"{path} must be {_right_type(**kinds.groupdict())}", param=path)
-    return InvalidRequestError(f"{path}: {found['what']}", param=path)
+def located(error: msgspec.ValidationError, kind: object, whole: str) -> InvalidRequestError:
+    """msgspec's error about a `kind`, called `whole`, in our words: which field, what is right."""
+    fault = fault_of(error)
+    path = fault.path or whole
+    if fault.kind == "unknown":
+        return InvalidRequestError(f"{path} is not supported by this server", param=path)
+    if fault.kind == "missing":
+        return InvalidRequestError(f"{path} is missing", param=path)
+    if fault.kind == "other" and not fault.path:
+        return InvalidRequestError(f"the {whole} is wrong: {fault.right}")
+    return InvalidRequestError(_what_is_right(fault, path, kind), param=path)
 
 
-def _right_type(wanted: str, got: str) -> str:
-    """What the type of a value must be and is; null stands for leaving a field out."""
-    *names, last = [_TYPES.get(one, one) for one in wanted.split(" | ") if one != "null"]
-    right = f"{', '.join(names)} or {last}" if names else last
-    or_out = "; correct it, or leave it out" if wanted.endswith(" | null") else ""
-    shown = "a fraction" if (got, last) == ("float", _TYPES["int"]) else _TYPES.get(got, got)
-    return f"{right}, got {shown}{or_out}"
+def _what_is_right(fault: FieldFault, path: str, kind: object) -> str:
+    if fault.kind == "type":
+        or_out = "; correct it, or leave it out" if fault.may_be_left_out else ""
+        return f"{path} must be {fault.right}, got {fault.got}{or_out}"
+    if fault.kind == "limit" and fault.sign in _RULE_NAMES:
+        return f"{path} must be {fault.right} ({_RULE_NAMES[fault.sign]})"
+    if fault.kind == "choice":
+        return f"{path} must be one of {', '.join(known_at(kind, fault.path))}"
+    return f"{path}: {fault.right}" if fault.kind == "other" else f"{path} must be {fault.right}"

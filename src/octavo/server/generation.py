@@ -18,6 +18,7 @@ from octavo.errors import (
     DeadlineExceededError,
     InvalidRequestError,
     OctavoError,
+    OverloadedError,
     RequestFailedError,
 )
 from octavo.outputs import RequestMetrics, RequestOutput
@@ -143,7 +144,10 @@ class Generation:
         self._open.close()
 
     def pay(self) -> None:
-        """Take what was used from the tenant's budget."""
+        """Take what was used from the tenant's budget: nothing if it left the queue unbegun."""
+        streams = self._streams or ()
+        if any(isinstance(one.stream.error, OverloadedError) for one in streams):
+            return
         spent = self.counts.prompt_tokens + self.counts.completion_tokens
         self.state.quotas.spend(self.tenant, spent)
 

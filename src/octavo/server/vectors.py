@@ -57,13 +57,14 @@ class VectorRequest:
 
     async def _outputs(self, tenant: str) -> list[PoolingRequestOutput]:
         engine = self.state.engine
+        priority = self.state.allowed_priority(tenant, self.priority)
         with errors_name(self.names):
             checked = [
                 await engine.check_pooling(
                     prompt,
                     self.params,
                     self.answer_id,
-                    priority=self.priority,
+                    priority=priority,
                     timeout=self.timeout,
                     tenant=tenant,
                 )

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from octavo.errors import InvalidRequestError
+from octavo.server.bodies import located
 from octavo.server.json_errors import not_json
 from octavo.server.vector_forms import BYTE_ENCODINGS
 
@@ -46,7 +47,7 @@ def read_line(data: bytes) -> LineRequest:
     try:
         line = msgspec.json.decode(data, type=LineRequest)
     except msgspec.ValidationError as error:
-        raise InvalidRequestError(f"the line is wrong: {error}") from None
+        raise located(error, LineRequest, "line") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise not_json("the line", data, error) from None
     if line.method != "POST":

@@ -65,6 +65,7 @@ def chat_of(state: ServerState, body: MessagesPrompt) -> ChatCompletionRequest:
         chat.temperature = body.temperature
         chat.top_p = body.top_p
         chat.top_k = body.top_k
+        chat.timeout = body.timeout
     return chat
 
 

@@ -116,6 +116,8 @@ class MessageAnswer:
     def _end_of(self, choice: CompletionOutput) -> dict[str, Any]:
         """Why the answer ended. Raises NotReadyError for one that the server cut off."""
         reason, stop = choice.finish_reason, choice.stop_reason
+        if reason == "abort" and stop == "timeout":
+            return {"stop_reason": "timeout", "stop_sequence": None}
         if reason == "abort":
             raise shutting_down()
         if reason == "length":

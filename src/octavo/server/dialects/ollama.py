@@ -117,7 +117,9 @@ def is_load(body: OllamaChatRequest | OllamaGenerateRequest) -> bool:
 
 
 def _common(state: ServerState, body: OllamaFields) -> ChatCompletionRequest:
-    chat = ChatCompletionRequest(model=body.model, stream=body.stream is not False)
+    chat = ChatCompletionRequest(
+        model=body.model, stream=body.stream is not False, timeout=body.timeout
+    )
     for name in ("truncate", "shift"):
         if getattr(body, name):
             raise wrong(name, "is not supported: a prompt that is too long is refused, not cut")

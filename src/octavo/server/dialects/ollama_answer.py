@@ -106,9 +106,10 @@ class OllamaAnswer:
     def _end_of(self, choice: CompletionOutput) -> dict[str, Any]:
         """The reason, the counts and the times."""
         times, counts = self.generation.times.total, self.generation.counts
+        is_late = choice.finish_reason == "abort" and choice.stop_reason == "timeout"
         return {
             "done": True,
-            "done_reason": choice.finish_reason,
+            "done_reason": "timeout" if is_late else choice.finish_reason,
             "total_duration": _ns(times.arrival_s, times.last_token_s),
             "load_duration": 0,  # it was loaded before
             "prompt_eval_count": counts.prompt_tokens,

@@ -22,6 +22,7 @@ from octavo.server.described import BODY_ERRORS, ENGINE_ERRORS, HELLO, MODEL_ERR
 from octavo.server.generation import Generation, enter_together
 from octavo.server.routes.chat_completions import ChatAnswer
 from octavo.server.routes.health import state_of
+from octavo.server.routes.reading import take_headers
 from octavo.server.schemas.chat import BatchedChatRequest, ChatCompletionRequest
 from octavo.server.schemas.chat_answer import BatchedChatCompletion
 from octavo.server.schemas.completions import MAX_PROMPTS
@@ -45,6 +46,7 @@ async def create_batched_chats(request: Request) -> Response | ASGIApp:
     """Answer each of several conversations."""
     state = state_of(request)
     body = await read_json(request, BatchedChatRequest, state.config.max_body_bytes)
+    take_headers(request, body)
     state.require_ready()
     model, tenant = state.require_model(body.model), tenant_of(request)
     answer_id = new_id("chatcmpl", body.request_id)

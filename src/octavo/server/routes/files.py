@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from octavo.errors import InvalidRequestError
 from octavo.server.batches.file_store import CHUNK_BYTES, FileRecord, FileStore
 from octavo.server.batches.service import BatchService
-from octavo.server.bodies import check_uncompressed, json_response
+from octavo.server.bodies import check_uncompressed, json_response, located
 from octavo.server.described import Query, described
 from octavo.server.errors import PayloadTooLargeError, ResourceNotFoundError
 from octavo.server.multipart import Part, boundary_of, parts_of
@@ -211,7 +211,8 @@ def _expiry(fields: Mapping[str, str]) -> ExpiresAfter | None:
     try:
         return msgspec.convert(given, ExpiresAfter, strict=False)
     except msgspec.ValidationError as error:
-        raise InvalidRequestError(f"{_EXPIRY}: {error}", param=_EXPIRY) from None
+        told = located(error, ExpiresAfter, "value").message
+        raise InvalidRequestError(f"{_EXPIRY}: {told}", param=_EXPIRY) from None
 
 
 async def _bounded(request: Request, limit: int) -> AsyncIterator[bytes]:

@@ -22,7 +22,7 @@ from octavo.server.schemas.ollama import (
     OllamaEmbedRequest,
 )
 from octavo.server.schemas.pooling import EmbeddingRequest
-from octavo.server.state import ServerState, new_id
+from octavo.server.state import new_id
 from octavo.server.vectors import VectorRequest, token_prompts, usage_of
 
 
@@ -44,7 +44,8 @@ async def ollama_embed(request: Request) -> Response:
     params = PoolingParams(dimensions=body.dimensions, use_activation=True, task="embed")
     outputs = []
     if texts:  # without any it is a question whether the model is there
-        outputs = await _outputs(request, state, texts, params, cuts=body.truncate is not False)
+        cuts = body.truncate is not False
+        outputs = await _outputs(request, texts, params, cuts=cuts, timeout=body.timeout)
     return json_response(
         OllamaEmbedAnswer(
             model=model,
@@ -71,18 +72,26 @@ async def ollama_embeddings(request: Request) -> Response:
     if not body.prompt:
         return json_response(OllamaEmbeddingsAnswer(embedding=[]))
     params = PoolingParams(task="embed")
-    outputs = await _outputs(request, state, [body.prompt], params, cuts=True)
+    outputs = await _outputs(request, [body.prompt], params, cuts=True, timeout=body.timeout)
     return json_response(OllamaEmbeddingsAnswer(embedding=_vector(outputs[0])))
 
 
 async def _outputs(
-    request: Request, state: ServerState, texts: list[str], params: PoolingParams, *, cuts: bool
+    request: Request,
+    texts: list[str],
+    params: PoolingParams,
+    *,
+    cuts: bool,
+    timeout: float | None,
 ) -> list[PoolingRequestOutput]:
+    state = state_of(request)
     if not all(texts):
         raise InvalidRequestError("input must not hold an empty text", param="input")
     wanted = EmbeddingRequest(input=list(texts), truncate_prompt_tokens=-1 if cuts else None)
     prompts = await token_prompts(state, wanted)
-    return await VectorRequest(state, new_id("ollama", None), prompts, params).outputs(request)
+    answer_id = new_id("ollama", None)
+    vectors = VectorRequest(state, answer_id, prompts, params, timeout=timeout)
+    return await vectors.outputs(request)
 
 
 def _vector(output: PoolingRequestOutput) -> list[float]:

@@ -8,7 +8,8 @@ import msgspec
 
 from octavo.server.schemas.messages import MessageUsage
 
-StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
+# The last one is ours: the time of a request that has a `timeout` was up.
+StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "timeout"]
 
 
 class TextBlock(msgspec.Struct, kw_only=True, tag_field="type", tag="text"):

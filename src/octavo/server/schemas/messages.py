@@ -37,6 +37,7 @@ class MessagesRequest(MessagesPrompt, kw_only=True, forbid_unknown_fields=True):
     top_k: int | None = None
     metadata: dict[str, Any] | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
+    timeout: float | None = None  # seconds that the answer may take; ours
 
 
 class MessageUsage(msgspec.Struct, kw_only=True):

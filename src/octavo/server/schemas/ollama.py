@@ -46,6 +46,7 @@ class OllamaFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     top_logprobs: int | None = None
     truncate: bool | None = None
     shift: bool | None = None
+    timeout: float | None = None  # seconds that the answer may take; ours
 
 
 class OllamaChatRequest(OllamaFields, kw_only=True, forbid_unknown_fields=True):
@@ -77,6 +78,7 @@ class OllamaEmbedRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tru
     dimensions: int | None = None
     options: OllamaOptions | None = None  # of sampling; without effect
     keep_alive: int | float | str | None = None
+    timeout: float | None = None  # seconds that the answer may take; ours
 
 
 class OllamaEmbeddingsRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -86,6 +88,7 @@ class OllamaEmbeddingsRequest(msgspec.Struct, kw_only=True, forbid_unknown_field
     prompt: str = ""
     options: OllamaOptions | None = None
     keep_alive: int | float | str | None = None
+    timeout: float | None = None  # seconds that the answer may take; ours
 
 
 class OllamaEmbedAnswer(msgspec.Struct, kw_only=True):
