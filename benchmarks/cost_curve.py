@@ -200,17 +200,21 @@ class Curve:
 
 
 def measure(
-    curve: Curve, points: Sequence[Point], num_runs: int
+    curve: Curve, points: Sequence[Point], num_runs: int, num_rounds: int
 ) -> tuple[list[Sample], list[Point]]:
-    """A sample for each point that has room, and the points that have none."""
-    samples, left_out = [], []
-    curve.seconds(points[0], num_runs)  # what only the first steps of a process do
-    for point in points:
-        if curve.has_room(point, num_runs + 1):
-            samples.append(Sample(point, curve.seconds(point, num_runs)))
-        else:
-            left_out.append(point)
-    return samples, left_out
+    """A sample for each point that has room, and the points that have none.
+
+    All points take their turn in each round: what slows the machine down for a while meets some
+    rounds of many points, and not all rounds of a few.
+    """
+    fitting = [point for point in points if curve.has_room(point, num_runs + 1)]
+    curve.seconds(fitting[0], num_runs)  # what only the first steps of a process do
+    found: dict[Point, list[float]] = {point: [] for point in fitting}
+    for _ in range(num_rounds):
+        for point in fitting:
+            found[point].append(curve.seconds(point, num_runs))
+    samples = [Sample(point, statistics.median(rounds)) for point, rounds in found.items()]
+    return samples, [point for point in points if point not in found]
 
 
 def fit_with_knees(samples: Sequence[Sample], origin: str) -> Formula:
@@ -319,7 +323,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cost_curve")
     parser.add_argument("--model", default="smollm2:135m")
-    parser.add_argument("--runs", type=int, default=7, help="Steps of each kind [7].")
+    parser.add_argument("--runs", type=int, default=3, help="Steps of each kind in a round [3].")
+    parser.add_argument("--rounds", type=int, default=5, help="Times that all have their turn [5].")
     parser.add_argument(
         "--pool-tokens", type=int, default=1 << 17, help="Room for keys and values [131072]."
     )
@@ -348,7 +353,9 @@ def _measured(options: argparse.Namespace) -> tuple[list[Sample], list[Point], s
             points = grid(own, memory_plan.max_model_len, options.max_batch, contexts)
         else:
             points = decoding(vocabulary, options.max_batch, options.contexts or CONTEXTS[:1])
-        samples, left_out = measure(Curve(executor, memory_plan.kv), points, options.runs)
+        samples, left_out = measure(
+            Curve(executor, memory_plan.kv), points, options.runs, options.rounds
+        )
         return samples, left_out, f"{checkpoint.name}, {executor.describe()}"
     finally:
         executor.stop()

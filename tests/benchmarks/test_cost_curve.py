@@ -86,7 +86,9 @@ def test_a_small_curve_of_a_real_model_is_measured(
     monkeypatch.setattr(cost_curve, "CONTEXTS", (128, 512))
     monkeypatch.setattr(cost_curve, "CHUNKS", (16, 32, 64, 128))
     out = tmp_path / "curve.json"
-    words = f"--model {smollm2_path()} --runs 1 --max-batch 8 --pool-tokens 1500 --out {out}"
+    words = (
+        f"--model {smollm2_path()} --runs 1 --rounds 2 --max-batch 8 --pool-tokens 1500 --out {out}"
+    )
     more = "--more --vocabulary 60000 --within 9"
 
     assert 1 == cost_curve.main([*words.split(), "--within", "0"])
