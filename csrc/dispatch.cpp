@@ -5,6 +5,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 
 namespace octavo {
@@ -54,6 +58,23 @@ X86Features x86_features() {
 
 #endif
 
+#if defined(__aarch64__)
+
+// Dot products of bytes, which Armv8.2 added.
+bool has_arm_dotprod() {
+#if defined(__linux__)
+  return (getauxval(AT_HWCAP) & (1ul << 20)) != 0;  // HWCAP_ASIMDDP of the Linux ABI
+#elif defined(__APPLE__)
+  int value = 0;
+  size_t size = sizeof value;
+  return sysctlbyname("hw.optional.arm.FEAT_DotProd", &value, &size, nullptr, 0) == 0 && value == 1;
+#else
+  return false;
+#endif
+}
+
+#endif
+
 std::vector<const KernelTable*> available_tables() {
   std::vector<const KernelTable*> tables;
   const auto add = [&tables](const KernelTable* table) {
@@ -65,6 +86,8 @@ std::vector<const KernelTable*> available_tables() {
   if (features.avx512) add(avx512_kernels());
   if (features.avx_vnni) add(avx_vnni_kernels());
   if (features.avx2) add(avx2_kernels());
+#elif defined(__aarch64__)
+  if (has_arm_dotprod()) add(neon_dotprod_kernels());
 #endif
   add(neon_kernels());  // part of every 64-bit ARM processor; null elsewhere
   add(scalar_kernels());

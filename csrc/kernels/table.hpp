@@ -182,7 +182,7 @@ struct ElementArgs {
 };
 
 struct KernelTable {
-  const char* name;  // "scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni", "neon"
+  const char* name;  // "scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni", "neon", "neon_dotprod"
 
   void (*linear)(const LinearArgs&);
   void (*linear_int8)(const LinearArgs&);  // quantised types only
@@ -220,5 +220,6 @@ const KernelTable* avx_vnni_kernels();
 const KernelTable* avx512_kernels();
 const KernelTable* avx512_vnni_kernels();
 const KernelTable* neon_kernels();
+const KernelTable* neon_dotprod_kernels();
 
 }  // namespace octavo

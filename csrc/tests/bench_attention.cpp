@@ -32,44 +32,72 @@ const char* type_name(KvType type) {
   }
 }
 
-// Attention of 30 layers, each with its own cache, so that keys and values come from memory.
+// Keys and values of 30 layers, each with its own cache, so that they come from memory, and the rows of a
+// step over them.
+struct Stored {
+  static constexpr int64_t kLayers = 30;
+  std::vector<Cache> layers;
+  std::vector<std::vector<int32_t>> tables;
+  std::vector<BatchRow> rows;
+
+  Stored(const Workload& work, Random& random) {
+    const Shape& shape = work.shape;
+    const int64_t length = work.context_len + work.num_tokens;
+    const int64_t blocks = work.num_rows * ((length + shape.block_size - 1) / shape.block_size);
+    for (int64_t layer = 0; layer < kLayers; ++layer) {
+      layers.emplace_back(shape, blocks, random);
+      std::memset(layers.back().kv().data, 0x3c, static_cast<size_t>(shape.bytes(blocks * shape.block_size)));
+    }
+    for (int64_t row = 0; row < work.num_rows; ++row) {
+      tables.push_back(layers[0].table(length));
+      std::copy_n(tables.front().begin(), work.shared_len / shape.block_size, tables.back().begin());
+    }
+    for (int64_t row = 0; row < work.num_rows; ++row) {
+      rows.push_back({static_cast<int32_t>(row * work.num_tokens), static_cast<int32_t>(work.num_tokens),
+                      static_cast<int32_t>(work.context_len), tables[static_cast<size_t>(row)].data()});
+    }
+    if (work.shared_len > 0) {
+      RowGroups(layers[0].kv().num_blocks, shape.block_size).gather(rows.data(), work.num_rows);
+    }
+  }
+};
+
+// Prints a line: the time of all layers, and what it means for memory and arithmetic.
+void report(const char* kernels, const Workload& work, int num_threads, double seconds) {
+  const Shape& shape = work.shape;
+  double keys = 0.0, read = 0.0;  // keys that queries see; keys that are read at least once
+  for (int64_t token = 0; token < work.num_tokens; ++token) {
+    const int64_t position = work.context_len + token;
+    const int64_t window = shape.window > 0 ? shape.window : position + 1;
+    const KeyRange range{std::max<int64_t>(position + 1 - window, 0), position + 1};
+    keys += static_cast<double>(range.end - range.begin);
+    read = static_cast<double>(range.end);
+  }
+  const double rows_and_layers = static_cast<double>(work.num_rows * Stored::kLayers);
+  const double flops = 4.0 * keys * static_cast<double>(shape.num_heads * shape.head_dim) * rows_and_layers;
+  const double bytes = read * static_cast<double>(shape.bytes(1)) * rows_and_layers;
+  std::printf("  %-7s %d threads  %-28s %s  %8.2f ms  %6.1f GB/s  %6.1f GFLOP/s\n", kernels, num_threads,
+              work.name, type_name(shape.type), seconds * 1e3, bytes / seconds * 1e-9,
+              flops / seconds * 1e-9);
+  std::fflush(stdout);
+}
+
 void bench_workload(const KernelTable& kernels, const Workload& work, int num_threads) {
   Random random(1);
   const Shape& shape = work.shape;
-  const int64_t length = work.context_len + work.num_tokens;
-  const int64_t num_layers = 30;
-  std::vector<Cache> layers;
-  std::vector<std::vector<int32_t>> tables;
-  for (int64_t layer = 0; layer < num_layers; ++layer) {
-    const int64_t blocks = work.num_rows * ((length + shape.block_size - 1) / shape.block_size);
-    layers.emplace_back(shape, blocks, random);
-    const KvLayer& kv = layers.back().kv();
-    std::memset(kv.data, 0x3c, static_cast<size_t>(shape.bytes(blocks * shape.block_size)));
-  }
-  std::vector<BatchRow> rows;
-  for (int64_t row = 0; row < work.num_rows; ++row) {
-    tables.push_back(layers[0].table(length));
-    std::copy_n(tables.front().begin(), work.shared_len / shape.block_size, tables.back().begin());
-  }
-  for (int64_t row = 0; row < work.num_rows; ++row) {
-    rows.push_back({static_cast<int32_t>(row * work.num_tokens),
-                    static_cast<int32_t>(work.num_tokens), static_cast<int32_t>(work.context_len),
-                    tables[static_cast<size_t>(row)].data()});
-  }
-  if (work.shared_len > 0) {
-    RowGroups(layers[0].kv().num_blocks, shape.block_size).gather(rows.data(), work.num_rows);
-  }
+  const Stored stored(work, random);
   StepBatch batch{};
   batch.num_tokens = static_cast<int32_t>(work.num_rows * work.num_tokens);
   batch.num_rows = static_cast<int32_t>(work.num_rows);
-  batch.rows = rows.data();
+  batch.rows = stored.rows.data();
   const int64_t width = shape.num_heads * shape.head_dim;
   const std::vector<float> q = random.normals(batch.num_tokens * width);
   std::vector<float> out(q.size());
-  std::vector<float> partials(static_cast<size_t>(kernels.attention_partial_floats(
-      batch.num_tokens, batch.num_rows, length, shape.num_heads, shape.head_dim)));
+  std::vector<float> partials(static_cast<size_t>(
+      kernels.attention_partial_floats(batch.num_tokens, batch.num_rows, work.context_len + work.num_tokens,
+                                       shape.num_heads, shape.head_dim)));
   const auto run_thread = [&](int thread) {
-    for (const Cache& layer : layers) {
+    for (const Cache& layer : stored.layers) {
       const AttentionArgs args{layer.kv(),   &batch, q.data(),        width,
                                out.data(),   width,  shape.num_heads, shape.scale(),
                                shape.window, shape.soft_cap, partials.data()};
@@ -83,21 +111,7 @@ void bench_workload(const KernelTable& kernels, const Workload& work, int num_th
     run_thread(0);
     for (std::thread& other : others) other.join();
   }) / num_threads;
-  double keys = 0.0, read = 0.0;  // keys that queries see; keys that are read at least once
-  for (int64_t token = 0; token < work.num_tokens; ++token) {
-    const int64_t position = work.context_len + token;
-    const int64_t window = shape.window > 0 ? shape.window : position + 1;
-    const KeyRange range{std::max<int64_t>(position + 1 - window, 0), position + 1};
-    keys += static_cast<double>(range.end - range.begin);
-    read = static_cast<double>(range.end);
-  }
-  const double rows_and_layers = static_cast<double>(work.num_rows * num_layers);
-  const double flops = 4.0 * keys * static_cast<double>(width) * rows_and_layers;
-  const double bytes = read * static_cast<double>(shape.bytes(1)) * rows_and_layers;
-  std::printf("  %-7s %d threads  %-28s %s  %8.2f ms  %6.1f GB/s  %6.1f GFLOP/s\n", kernels.name,
-              num_threads, work.name, type_name(shape.type), seconds * 1e3,
-              bytes / seconds * 1e-9, flops / seconds * 1e-9);
-  std::fflush(stdout);
+  report(kernels.name, work, num_threads, seconds);
 }
 
 // What the machine can do: fused multiply-adds without memory, and reading memory that is in no cache.

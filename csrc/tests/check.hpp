@@ -10,24 +10,26 @@
 
 namespace octavo::tests {
 
-// Sanitizers make kernels many times slower: long programs check a sample of their cases then.
-#if defined(__has_feature)
+// Sanitizers and emulators make kernels many times slower: long programs check a sample of their cases then.
+#if defined(OCTAVO_TEST_EMULATED)
+#define OCTAVO_TEST_SAMPLED 1
+#elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define OCTAVO_TEST_SANITIZED 1
+#define OCTAVO_TEST_SAMPLED 1
 #endif
 #elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define OCTAVO_TEST_SANITIZED 1
+#define OCTAVO_TEST_SAMPLED 1
 #endif
-#ifdef OCTAVO_TEST_SANITIZED
-constexpr bool kIsSanitized = true;
+#ifdef OCTAVO_TEST_SAMPLED
+constexpr bool kIsSampled = true;
 #else
-constexpr bool kIsSanitized = false;
+constexpr bool kIsSampled = false;
 #endif
 
-// All of these, or, where a sanitizer runs, the first and the last.
+// All of these, or, where programs are slow, the first and the last.
 template <class Item>
 std::vector<Item> sample_of(const std::vector<Item>& items) {
-  if (!kIsSanitized || items.size() < 3) return items;
+  if (!kIsSampled || items.size() < 3) return items;
   return {items.front(), items.back()};
 }
 

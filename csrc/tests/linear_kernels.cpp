@@ -1,5 +1,5 @@
 // The kernels of one instruction set for test_linear.cpp, chosen by OCTAVO_TEST_{SCALAR,AVX2,AVX_VNNI,AVX512,
-// AVX512_VNNI,NEON}.
+// AVX512_VNNI,NEON,NEON_DOTPROD}.
 #include "linear_kernels.hpp"
 
 #if defined(OCTAVO_TEST_SCALAR)
@@ -38,8 +38,13 @@
 #include "simd/dot_neon.hpp"
 #define OCTAVO_TEST_POLICY Neon
 #define OCTAVO_TEST_DOT DotNeon
+#ifdef OCTAVO_TEST_NEON_DOTPROD
+#define OCTAVO_TEST_NAME "neon_dotprod"
+#define OCTAVO_TEST_ENTRY neon_dotprod_test_kernels
+#else
 #define OCTAVO_TEST_NAME "neon"
 #define OCTAVO_TEST_ENTRY neon_test_kernels
+#endif
 #endif
 
 #include "kernels/embed.hpp"

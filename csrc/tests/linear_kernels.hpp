@@ -37,5 +37,6 @@ __attribute__((weak)) const Kernels* avx_vnni_test_kernels();
 __attribute__((weak)) const Kernels* avx512_test_kernels();
 __attribute__((weak)) const Kernels* avx512_vnni_test_kernels();
 __attribute__((weak)) const Kernels* neon_test_kernels();
+__attribute__((weak)) const Kernels* neon_dotprod_test_kernels();
 
 }  // namespace octavo::tests

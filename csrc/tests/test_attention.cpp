@@ -141,7 +141,7 @@ void check_close(const KernelTable& kernels, const Shape& shape, const Outputs& 
 
 // A float and an integer with scales stand for all where a sanitizer runs.
 std::vector<KvType> checked_types() {
-  return kIsSanitized ? std::vector<KvType>{KvType::BF16, KvType::Int8} : kKvTypes;
+  return kIsSampled ? std::vector<KvType>{KvType::BF16, KvType::Int8} : kKvTypes;
 }
 
 Shape random_shape(Random& random) {
@@ -442,7 +442,7 @@ void check_rotation() {
 
 void check_policies(const std::vector<KernelTable>& tables) {
   Random random(5);
-  for (int i = 0; i < (kIsSanitized ? 3 : 10); ++i) {
+  for (int i = 0; i < (kIsSampled ? 3 : 10); ++i) {
     const Shape shape = random_shape(random);
     const std::vector<Sequence> sequences{Sequence(shape, 400, random)};
     const Outputs expected = whole_and_alone(tables[0], shape, sequences, random);
@@ -465,7 +465,7 @@ int main(int argc, char** argv) {
     if (argc > 1 && std::strcmp(argv[1], kernels.name) != 0) continue;
     std::printf("%s\n", kernels.name);
     const bool is_slow = std::strcmp(kernels.name, "scalar") == 0;
-    run("random shapes", [&] { check_random_shapes(kernels, kIsSanitized ? 4 : is_slow ? 6 : 40); });
+    run("random shapes", [&] { check_random_shapes(kernels, kIsSampled ? 4 : is_slow ? 6 : 40); });
     if (!is_slow) run("the shapes of real models", [&] { check_chosen_shapes(kernels); });
     run("long sequences are split over threads", [&] { check_split(kernels); });
     if (!is_slow) run("shared prefixes", [&] { check_shared_prefixes(kernels); });

@@ -19,6 +19,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 #include "check.hpp"
@@ -52,6 +54,9 @@ std::vector<const Kernels*> runnable_kernels() {
   if (avx_vnni_test_kernels && has_avx2 && has_avx_vnni) all.push_back(avx_vnni_test_kernels());
   const bool has_avx512_vnni = has_avx512 && __builtin_cpu_supports("avx512vnni");
   if (avx512_vnni_test_kernels && has_avx512_vnni) all.push_back(avx512_vnni_test_kernels());
+#elif defined(__aarch64__) && defined(__linux__)
+  const bool has_dotprod = (getauxval(AT_HWCAP) & (1ul << 20)) != 0;
+  if (neon_dotprod_test_kernels && has_dotprod) all.push_back(neon_dotprod_test_kernels());
 #endif
   return all;
 }

@@ -7,7 +7,6 @@ checks, and the translation into `SamplingSpec`, are in `engine/intake.py`.
 from __future__ import annotations
 
 import copy
-import difflib
 import math
 import operator
 from collections.abc import Mapping, Sequence
@@ -365,6 +364,8 @@ def _check_extra_args(given: object) -> None:
 
 
 def _unknown_field(name: str) -> str:
+    import difflib  # noqa: PLC0415 - only a mistake needs it
+
     if name in REMOVED:
         return f"unknown sampling parameter {shown(name)}: {REMOVED[name]}"
     near = difflib.get_close_matches(name, FIELD_DEFAULTS, n=1, cutoff=0.75)

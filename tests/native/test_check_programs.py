@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from octavo.foundation.machine import cpu_count
-from tests.support.check_programs import PROGRAMS, build, run
+from tests.support.check_programs import PROGRAMS, build, emulated_arm, run
 
 
 @pytest.fixture(scope="module")
@@ -26,3 +26,13 @@ def test_the_check_program_passes(name: str) -> None:
 
     assert outcome.returncode == 0, outcome.stdout
     assert "ok" in outcome.stdout
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(emulated_arm() is None, reason="needs a compiler and an emulator for Arm")
+def test_kernels_of_another_processor_pass_in_an_emulator() -> None:
+    """Those but products and attention, which take minutes there."""
+    outcome = run("kernels", machine=emulated_arm())
+
+    assert outcome.returncode == 0, outcome.stdout
+    assert "ok    all policies give the same bits" in outcome.stdout

@@ -13,6 +13,7 @@ from octavo._native import Rows
 from octavo.backends.native.operations import (
     Add,
     Buffer,
+    Gate,
     Mix,
     Operation,
     Product,
@@ -159,6 +160,16 @@ def test_a_residual_sum_is_written_over_the_old_residual() -> None:
 
     assert 6 == len(sums)
     assert 1 == len(homes)
+
+
+def test_a_gated_product_is_written_over_its_gates() -> None:
+    """The widest value of a layer is there once: the product of both halves takes no memory."""
+    placement = place(LayerRecorder(1).recording, SIZE)
+    [gate] = [op for op in placement.recording.operations if isinstance(op.kind, Gate)]
+    storage, column = placement.places[gate.inputs[0].value]
+
+    assert (storage, column) == placement.places[gate.output]
+    assert gate.inputs[0].width == 2 * gate.output.width
 
 
 def test_a_sum_may_be_written_over_its_second_input() -> None:

@@ -1,6 +1,7 @@
 """The check programs of csrc/tests: built outside Python, with or without sanitizers, and run.
 
     python -m tests.support.check_programs address thread   both kinds of sanitizers, all programs
+    python -m tests.support.check_programs none --arm       for 64-bit Arm, in an emulator
 
 Compiled programs are kept in the folder of test data, by the hash of all that went into them.
 """
@@ -34,6 +35,7 @@ _AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl")
 ISA_FLAGS: dict[str, tuple[str, ...]] = {
     "scalar": (),
     "neon": (),
+    "neon_dotprod": ("-march=armv8.2-a+dotprod",),
     "avx2": _AVX2,
     "avx_vnni": (*_AVX2, "-mavxvnni"),
     "avx512": _AVX512,
@@ -48,6 +50,37 @@ class Program:
     sources: tuple[str, ...]
     per_isa: tuple[str, ...] = ()
     uses_isa: bool = False  # the sources hold kernels of all instruction sets that flags allow
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What programs are compiled for and run by."""
+
+    compiler: str
+    isas: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+    emulator: tuple[str, ...] = ()  # words before the program's name
+    name: str = "here"
+
+
+def this_machine() -> Machine:
+    """The one that tests run on."""
+    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
+    assert compiler is not None, "the extension cannot have been built without a compiler"
+    return Machine(compiler, tuple(_native.available_isas()))
+
+
+def emulated_arm() -> Machine | None:
+    """A 64-bit Arm processor under qemu; None where its compiler or qemu is missing.
+
+    Debian's packages are g++-aarch64-linux-gnu and qemu-user-static.
+    """
+    compiler = shutil.which("aarch64-linux-gnu-g++")
+    emulator = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
+    if compiler is None or emulator is None:
+        return None
+    flags = ("-static", "-DOCTAVO_TEST_EMULATED")
+    return Machine(compiler, ("neon_dotprod", "neon", "scalar"), flags, (emulator,), "arm")
 
 
 PROGRAMS = {
@@ -69,40 +102,42 @@ PROGRAMS = {
 
 
 def run(
-    name: str, sanitizer: str = "none", timeout: float = 600
+    name: str, sanitizer: str = "none", timeout: float = 600, machine: Machine | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Build a program if it is not there, and run it."""
-    program = build(name, sanitizer)
+    machine = machine or this_machine()
+    program = build(name, sanitizer, machine)
     env = os.environ | {"UBSAN_OPTIONS": "print_stacktrace=1"}
+    command = [*machine.emulator, program]
     return subprocess.run(
-        [program], capture_output=True, text=True, timeout=timeout, check=False, env=env
+        command, capture_output=True, text=True, timeout=timeout, check=False, env=env
     )
 
 
-def build(name: str, sanitizer: str = "none") -> Path:
+def build(name: str, sanitizer: str = "none", machine: Machine | None = None) -> Path:
     """The compiled program."""
-    program, flags = PROGRAMS[name], (*FLAGS, *SANITIZERS[sanitizer])
-    units = [(source, _best_isa_flags() if program.uses_isa else ()) for source in program.sources]
+    machine = machine or this_machine()
+    program, flags = PROGRAMS[name], (*FLAGS, *machine.flags, *SANITIZERS[sanitizer])
+    widest = _best_isa_flags(machine) if program.uses_isa else ()
+    units = [(source, widest) for source in program.sources]
     for source in program.per_isa:
         units += [
-            (source, (f"-DOCTAVO_TEST_{isa.upper()}", *ISA_FLAGS[isa]))
-            for isa in _native.available_isas()
+            (source, (f"-DOCTAVO_TEST_{isa.upper()}", *ISA_FLAGS[isa])) for isa in machine.isas
         ]
-    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
-    assert compiler is not None, "the extension cannot have been built without a compiler"
     folder = data_folder() / "check-programs"
     folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"{name}-{sanitizer}-{_fingerprint(compiler, flags, units)}"
-    with exclusive_lock(folder / f"{name}-{sanitizer}.lock"):
+    stem = f"{name}-{sanitizer}-{machine.name}"
+    target = folder / f"{stem}-{_fingerprint(machine.compiler, flags, units)}"
+    with exclusive_lock(folder / f"{stem}.lock"):
         if not target.exists():
-            _compile(compiler, flags, units, target)
+            _compile(machine.compiler, flags, units, target)
     return target
 
 
-def _best_isa_flags() -> tuple[str, ...]:
+def _best_isa_flags(machine: Machine) -> tuple[str, ...]:
     """Of the widest vectors; the programs have narrower ones as well."""
-    isas = _native.available_isas()
-    return next(ISA_FLAGS[isa] for isa in ("avx512", "avx2", "neon", "scalar") if isa in isas)
+    widest = ("avx512", "avx2", "neon", "scalar")
+    return next(ISA_FLAGS[isa] for isa in widest if isa in machine.isas)
 
 
 def _fingerprint(compiler: str, flags: Sequence[str], units: Sequence[object]) -> str:
@@ -136,18 +171,23 @@ def _say(text: str) -> None:
 
 
 def main() -> int:
-    """Run programs under sanitizers, and say what they found."""
+    """Run programs under sanitizers or in an emulator, and say what they found."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.check_programs")
     parser.add_argument("sanitizers", nargs="+", choices=list(SANITIZERS))
     parser.add_argument("--only", nargs="+", choices=list(PROGRAMS), default=list(PROGRAMS))
+    parser.add_argument("--arm", action="store_true", help="for 64-bit Arm, emulated")
     options = parser.parse_args()
+    machine = emulated_arm() if options.arm else this_machine()
+    if machine is None:
+        parser.error("--arm needs aarch64-linux-gnu-g++ and qemu-aarch64")
     failed = 0
     for sanitizer in options.sanitizers:
         for name in options.only:
             start = time.monotonic()
-            outcome = run(name, sanitizer, timeout=3600)
+            outcome = run(name, sanitizer, timeout=3600, machine=machine)
             verdict = "FAIL" if outcome.returncode else "ok  "
-            _say(f"{verdict} {name} ({sanitizer}, {time.monotonic() - start:.0f} s)")
+            took = f"{time.monotonic() - start:.0f} s"
+            _say(f"{verdict} {name} ({sanitizer}, {machine.name}, {took})")
             if outcome.returncode:
                 failed += 1
                 _say(outcome.stdout[-4000:] + outcome.stderr[-12000:])

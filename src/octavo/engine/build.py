@@ -32,7 +32,7 @@ from octavo.errors import ConfigError, InvalidRequestError
 from octavo.executor.base import Executor
 from octavo.executor.inline import InlineExecutor
 from octavo.foundation.clock import Clock
-from octavo.foundation.garbage import without_collections
+from octavo.foundation.garbage import give_back_freed, without_collections
 from octavo.foundation.registry import Registry
 from octavo.logits_processors.loading import load_classes
 from octavo.sampling_params import SamplingParams
@@ -112,7 +112,9 @@ def build_engine(config: EngineConfig, clock: Clock, report: ReportProgress) -> 
     Raises ModelFileError, DownloadError, DoesNotFitError or ConfigError.
     """
     with without_collections():
-        return _build(config, clock, report)
+        engine = _build(config, clock, report)
+    give_back_freed()
+    return engine
 
 
 def _build(config: EngineConfig, clock: Clock, report: ReportProgress) -> Engine:

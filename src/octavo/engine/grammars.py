@@ -16,6 +16,7 @@ from typing import Protocol
 
 from octavo.contracts.grammar import GrammarKind, GrammarSpec, ThinkingSpec, TokenConstraint
 from octavo.errors import InvalidRequestError
+from octavo.foundation.garbage import give_back_freed
 from octavo.foundation.registry import Registry
 from octavo.sampling_params import StructuredOutputsParams
 from octavo.structured.thinking import ThinkingConstraint
@@ -103,6 +104,7 @@ class Grammars:
                     self._eos_token_ids,
                     partial(tokenizer.encode, add_special_tokens=False),
                 )
+                give_back_freed()  # the library has its own form of all tokens
             return self._compiler
 
 

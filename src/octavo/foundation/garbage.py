@@ -1,7 +1,8 @@
-"""The garbage collector while much is made that stays."""
+"""Memory while much is made that stays: the garbage collector, and what the C library keeps."""
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,3 +27,14 @@ def without_collections() -> Iterator[None]:
             gc.freeze()
             gc.unfreeze()
         gc.enable()
+
+
+def give_back_freed() -> None:
+    """Have the C library return freed memory to the system, where it can (glibc).
+
+    It keeps what several threads allocated and freed, for allocations that never come: after a
+    model was loaded 5 MB. Takes a millisecond, without the GIL.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -5,7 +5,6 @@ Growth is one file and one line. An unknown name lists the choices.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any, Generic, TypeVar, cast
@@ -43,6 +42,8 @@ class Registry(Generic[T]):
 
     def unknown(self, name: str) -> str:
         """The sentence that refuses `name`."""
+        import difflib  # noqa: PLC0415 - only a mistake needs it
+
         near = difflib.get_close_matches(name, self._entries, n=3)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         return f"unknown {self.kind} {name!r}.{hint} Supported: {', '.join(sorted(self._entries))}"

@@ -5,7 +5,6 @@ Owns names, versions and hashes. A new model is one entry. Does not know how any
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 
 
@@ -60,6 +59,8 @@ def find_entry(name: str) -> CatalogueEntry | None:
 
 def near_names(name: str) -> list[str]:
     """Short names that look like `name`, best first."""
+    import difflib  # noqa: PLC0415 - only a mistake needs it
+
     known = {
         spelling.lower(): entry.name
         for entry in CATALOGUE

@@ -227,9 +227,9 @@ Kind = (
 # From rows of tokens to wanted rows.
 TAKES = (TakeWanted, TakeMeans)
 
-# May write its result over its first input: each element depends on elements at the same place, or
-# (Rotate) is read before it is written.
-IN_PLACE = (Rotate, Activate, Add, Scale, SoftCap, MultiplyRows)
+# May write its result over its first input: each element depends on elements at the same place and
+# on none before it (Gate: over the gates), or (Rotate) is read before it is written.
+IN_PLACE = (Rotate, Activate, Gate, Add, Scale, SoftCap, MultiplyRows)
 # A row of the result needs the same row of the inputs and nothing else about that row.
 ROW_ALONE = (
     Product,

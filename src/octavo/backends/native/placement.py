@@ -113,7 +113,7 @@ def _choose_homes(
             if not _is_free(target, index, residents[target.value], homes, reads):
                 continue
             operation = swapped
-            homes[output] = target
+            homes[output] = Buffer(target.value, target.column, output.width)
             break
         residents.setdefault(homes[output].value, []).append(output)
         operations.append(operation)
