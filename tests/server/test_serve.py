@@ -12,7 +12,8 @@ import pytest
 from octavo.cli.main import main
 from octavo.config.server import ServerConfig
 from octavo.errors import ConfigError
-from octavo.server.serve import DEFAULT_INTERVAL_S, listen, statistics_interval_s
+from octavo.foundation.log import DEFAULT_INTERVAL_S, statistics_interval_s
+from octavo.server.listening import listen
 from tests.support.server_process import socket_path
 
 INTERVAL = "OCTAVO_LOG_STATS_INTERVAL"

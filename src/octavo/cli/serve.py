@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,13 +17,16 @@ from octavo.config.server import ServerConfig
 from octavo.config.sources import sources_of
 from octavo.config.vllm_options import SERVER_OPTIONS
 from octavo.config.vllm_variables import READ
+from octavo.engine.async_engine import AsyncLLM
 from octavo.engine.build import Engine
 from octavo.errors import ConfigError
 from octavo.foundation import env
-from octavo.foundation.log import set_up_logging
-from octavo.server.serve import serve
+from octavo.foundation.log import set_up_logging, statistics_interval_s
+from octavo.foundation.registry import Registry
+from octavo.server.listening import listening
 
 logger = logging.getLogger(__name__)
+SERVER: Registry[Callable[..., None]] = Registry("server", {"serve": "octavo.server.serve:serve"})
 EVERY_INTERFACE = "0.0.0.0"  # noqa: S104 - what commands of this name have always done
 
 
@@ -55,7 +58,18 @@ def run(arguments: Sequence[str], *, is_vllm: bool = False) -> int:
 
     config = engine_config(parsed)
     _warn_if_alone(config.scheduler, server_config)
-    serve(config, server_config, announce=announce, report=report)
+    every_s = statistics_interval_s()
+    with listening(server_config) as listener:
+        engine = AsyncLLM.start(config)  # loads while the server is imported
+        SERVER.load("serve")(
+            engine,
+            config,
+            server_config,
+            listener,
+            announce=announce,
+            report=report,
+            every_s=every_s,
+        )
     return 0
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 
 from octavo.errors import ConfigError
 from octavo.foundation import env
 
 LEVELS = ("debug", "info", "warning", "error")
+DEFAULT_INTERVAL_S = 10.0
+SHORTEST_INTERVAL_S = 0.1
 
 
 def set_up_logging(level: str | None = None) -> None:
@@ -29,3 +32,20 @@ def set_up_logging(level: str | None = None) -> None:
     root.handlers[:] = [handler]
     root.setLevel(chosen.upper())
     root.propagate = False
+
+
+def statistics_interval_s() -> float:
+    """Seconds between two statistics lines. Raises ConfigError for what is no such number."""
+    text = env.value(env.LOG_INTERVAL)
+    if text is None:
+        return DEFAULT_INTERVAL_S
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not SHORTEST_INTERVAL_S <= seconds < math.inf:
+        raise ConfigError(
+            f"{env.LOG_INTERVAL.name} must be a number of seconds, at least "
+            f"{SHORTEST_INTERVAL_S:g}, got {text!r}"
+        )
+    return seconds

@@ -1,6 +1,6 @@
-"""From configuration to a running server: socket first, then the weights; signals; the end.
+"""From a loading engine to a running server: requests are answered at once; signals; the end.
 
-Owns: the event loop, the listening socket, draining.
+Owns: the event loop, draining.
 SIGTERM refuses new requests and gives open answers `shutdown_timeout` seconds; a second SIGTERM,
 and SIGINT, end at once. There are no child processes.
 """
@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
-import math
 import os
 import signal
 import socket
-import stat
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,12 +24,11 @@ from octavo.contracts.progress import ReportProgress
 from octavo.engine.async_engine import AsyncLLM
 from octavo.engine.build import Engine
 from octavo.engine.loading import loaded
-from octavo.errors import ConfigError
-from octavo.foundation import env
 from octavo.foundation.registry import Registry
 from octavo.server.batches.service import batches_at_work, open_store
 from octavo.server.chat_format import check_chat_options
 from octavo.server.keys import KeyRing
+from octavo.server.listening import url_of
 from octavo.server.protocol import bounded_protocol
 from octavo.server.quotas import Quotas
 from octavo.server.response_store import ResponseStore
@@ -51,30 +47,25 @@ APPS: Registry[Callable[..., Any]] = Registry(
     {"whole": "octavo.server.app:build_app", "bare": "octavo.server.app:bare_app"},
 )
 ABORT_GRACE_S = 1.0  # for aborted answers to say so before their connections are closed
-BACKLOG = 2048
-DEFAULT_INTERVAL_S = 10.0
-SHORTEST_INTERVAL_S = 0.1
 
 
 def serve(
+    engine: AsyncLLM,
     engine_config: EngineConfig,
     server_config: ServerConfig,
+    listener: socket.socket,
     *,
     announce: Announce,
     report: ReportProgress,
+    every_s: float,
 ) -> None:
-    """Serve until a signal ends it. `announce` is called once the model is ready.
+    """Serve until a signal ends it. The engine may still be loading; it ends with the server.
 
-    Raises ConfigError when the address cannot be had, and whatever loading the model raises.
+    `announce` is called once the model is ready; statistics are logged every so many seconds.
+    Raises ConfigError for options, and whatever loading the model raises.
     """
-    every_s = statistics_interval_s()
     _silence_uvicorn()
-    listener = listen(server_config)
-    with contextlib.ExitStack() as ending:
-        ending.callback(listener.close)
-        if server_config.uds is not None:
-            ending.callback(_remove_socket, server_config.uds)
-        _run(_Server(engine_config, server_config, listener, announce, report, every_s).run())
+    _run(_Server(engine, engine_config, server_config, listener, announce, report, every_s).run())
 
 
 def _silence_uvicorn() -> None:
@@ -82,98 +73,6 @@ def _silence_uvicorn() -> None:
     theirs = logging.getLogger("uvicorn")
     theirs.addHandler(logging.NullHandler())
     theirs.propagate = False
-
-
-def statistics_interval_s() -> float:
-    """Seconds between two statistics lines. Raises ConfigError for what is no such number."""
-    text = env.value(env.LOG_INTERVAL)
-    if text is None:
-        return DEFAULT_INTERVAL_S
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not SHORTEST_INTERVAL_S <= seconds < math.inf:
-        raise ConfigError(
-            f"{env.LOG_INTERVAL.name} must be a number of seconds, at least "
-            f"{SHORTEST_INTERVAL_S:g}, got {text!r}"
-        )
-    return seconds
-
-
-def listen(config: ServerConfig) -> socket.socket:
-    """The listening socket. Raises ConfigError that says what is in the way."""
-    if config.uds is not None:
-        return _listen_unix(config.uds)
-    try:
-        family, _, _, _, address = socket.getaddrinfo(
-            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except OSError as error:
-        raise ConfigError(f"--host {config.host!r} cannot be resolved: {error.strerror}") from None
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(address)
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise ConfigError(_why_not(config, family, error)) from None
-    return listener
-
-
-def _remove_socket(path: str) -> None:
-    """A clean end leaves no socket file behind."""
-    with contextlib.suppress(OSError):
-        os.unlink(path)
-
-
-def _listen_unix(path: str) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with contextlib.suppress(FileNotFoundError):
-            if _is_dead_socket(path):
-                os.unlink(path)
-        listener.bind(path)
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise ConfigError(f"--uds {path}: {error.strerror}") from None
-    return listener
-
-
-def _is_dead_socket(path: str) -> bool:
-    """Whether a socket file is left from a server that has ended. Other files are none."""
-    if not stat.S_ISSOCK(os.stat(path).st_mode):
-        return False  # a connection to any file is refused, so trying it would tell nothing
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            return True
-        except OSError:
-            return False
-    return False
-
-
-def _why_not(config: ServerConfig, family: socket.AddressFamily, error: OSError) -> str:
-    if error.errno != errno.EADDRINUSE:
-        return f"cannot listen on {config.host}:{config.port}: {error.strerror}"
-    for port in range(config.port + 1, min(config.port + 100, 65536)):
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            if probe.connect_ex((config.host, port)) != 0:
-                return f"port {config.port} is in use; the next free one is --port {port}"
-    return f"port {config.port} is in use; choose another with --port, or 0 for a free one"
-
-
-def url_of(config: ServerConfig, listener: socket.socket) -> str:
-    """Where clients find the server."""
-    if config.uds is not None:
-        return f"unix:{config.uds}"
-    host, port = listener.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    scheme = "http" if config.ssl_certfile is None else "https"
-    return f"{scheme}://{shown}:{port}"
 
 
 class _Uvicorn(uvicorn.Server):
@@ -189,6 +88,7 @@ class _Server:
 
     def __init__(
         self,
+        engine: AsyncLLM,
         engine_config: EngineConfig,
         config: ServerConfig,
         listener: socket.socket,
@@ -196,6 +96,7 @@ class _Server:
         report: ReportProgress,
         every_s: float,
     ) -> None:
+        self._engine = engine
         self._engine_config, self._config = engine_config, config
         self._listener, self._announce, self._report = listener, announce, report
         self._every_s = every_s
@@ -213,6 +114,7 @@ class _Server:
             try:
                 await self._run(database, quotas)
             finally:  # also where an option is refused
+                await self._engine.shutdown(0)
                 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                     asyncio.get_running_loop().remove_signal_handler(number)
 
@@ -226,7 +128,7 @@ class _Server:
         responses = ResponseStore.of(self._config)
         if self._config.response_store is not None:
             await responses.open()
-        engine = AsyncLLM.start(self._engine_config)
+        engine = self._engine
         state = ServerState(engine, self._engine_config.model.model, self._config, keys, responses)
         state.quotas = quotas
         uvicorn_config = self._uvicorn_config(state)
