@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "python_bytes.hpp"
+#include "text/byte_pairs.hpp"
 #include "text/sentencepiece.hpp"
 
 namespace nb = nanobind;
@@ -33,47 +34,74 @@ std::string_view view_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.
 
 nb::bytes to_bytes(std::string_view text) { return nb::bytes(text.data(), text.size()); }
 
-// A vocabulary and the memory that it lies in.
-struct StoredPieces {
-  StoredPieces(const nb::object& stored, const nb::object& kinds, const nb::object& scores,
-               SentencePieceRules rules)
-      : memory(stored) {
-    const std::vector<int32_t> all_kinds = copy_numbers<int32_t>(kinds);
-    const std::vector<float> all_scores = copy_numbers<float>(scores);
-    const std::string_view tokens(reinterpret_cast<const char*>(memory.data()),
-                                  static_cast<size_t>(memory.size()));
+std::string_view view_of(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), static_cast<size_t>(bytes.size())};
+}
+
+// A vocabulary and the memory that it lies in. `make` is called without the GIL.
+template <typename Pieces>
+struct Stored {
+  template <typename Make>
+  Stored(const nb::object& tokens, const Make& make) : memory(tokens) {
+    const std::string_view text = view_of(memory);
     const nb::gil_scoped_release release;
-    pieces = std::make_unique<SentencePiece>(tokens, all_kinds, all_scores, std::move(rules));
+    pieces = make(text);
   }
 
   Bytes memory;
-  std::unique_ptr<const SentencePiece> pieces;
+  std::unique_ptr<const Pieces> pieces;
 };
+
+using StoredPieces = Stored<SentencePiece>;
+using StoredPairs = Stored<BytePairs>;
+
+void make_pieces(StoredPieces* self, const nb::object& tokens, const nb::object& kinds,
+                 const nb::object& scores, std::string space, bool adds_space, int32_t unknown) {
+  const std::vector<int32_t> all_kinds = copy_numbers<int32_t>(kinds);
+  const std::vector<float> all_scores = copy_numbers<float>(scores);
+  new (self) StoredPieces(tokens, [&](std::string_view text) {
+    return std::make_unique<SentencePiece>(text, all_kinds, all_scores,
+                                           SentencePieceRules{std::move(space), adds_space, unknown});
+  });
+}
+
+void make_pairs(StoredPairs* self, const nb::object& tokens, const nb::object& kinds,
+                const nb::object& merges, WordRule words, bool ignores_merges) {
+  const std::vector<int32_t> all_kinds = copy_numbers<int32_t>(kinds);
+  const Bytes all_merges(merges);
+  new (self) StoredPairs(tokens, [&](std::string_view text) {
+    return std::make_unique<BytePairs>(text, all_kinds, view_of(all_merges),
+                                       BytePairRules{words, ignores_merges});
+  });
+}
+
+// What both have. The text of a token may be asked for by any thread.
+template <typename Pieces>
+void bind_pieces(nb::class_<Stored<Pieces>>& type) {
+  type.def(
+          "encode",
+          [](const Stored<Pieces>& self, const nb::bytes& text) {
+            const std::string_view view = view_of(text);
+            const nb::gil_scoped_release release;
+            return self.pieces->encode(view);
+          },
+          "text"_a)
+      .def(
+          "token",
+          [](const Stored<Pieces>& self, int32_t id) {
+            return to_bytes(self.pieces->tokens().token(id));
+          },
+          "id"_a)
+      .def(
+          "find",
+          [](const Stored<Pieces>& self, const nb::bytes& token) {
+            return self.pieces->tokens().find(view_of(token));
+          },
+          "token"_a)
+      .def_prop_ro("size", [](const Stored<Pieces>& self) { return self.pieces->tokens().size(); });
+}
 
 // ---- lists of strings as GGUF stores them: each its length (u64) and its bytes ----
-
-// Steps over the strings of a list, and never beyond its bytes.
-class StoredStrings {
- public:
-  explicit StoredStrings(const Bytes& bytes)
-      : at_(reinterpret_cast<const char*>(bytes.data())), left_(static_cast<uint64_t>(bytes.size())) {}
-
-  // False at the end, and for a length that leads beyond it.
-  bool next(std::string_view* string) {
-    uint64_t length;
-    if (left_ < sizeof length) return false;
-    std::memcpy(&length, at_, sizeof length);
-    if (length > left_ - sizeof length) return false;
-    *string = {at_ + sizeof length, static_cast<size_t>(length)};
-    at_ += sizeof length + length;
-    left_ -= sizeof length + length;
-    return true;
-  }
-
- private:
-  const char* at_;
-  uint64_t left_;
-};
 
 // Bytes that `count` strings claim to take; -1 where a length lies beyond the end. The last string may reach
 // beyond it.
@@ -105,7 +133,7 @@ nb::object decoded(std::string_view string) {
 // Ends before the first string that is not UTF-8.
 nb::list stored_strings(const nb::object& stored) {
   const Bytes bytes(stored);
-  StoredStrings strings(bytes);
+  StoredStrings strings(view_of(bytes));
   nb::list result;
   for (std::string_view string; strings.next(&string);) {
     const nb::object text = decoded(string);
@@ -118,7 +146,7 @@ nb::list stored_strings(const nb::object& stored) {
 // Ends before the first string that is not UTF-8, or is not two words with a space between them.
 nb::list stored_pairs(const nb::object& stored) {
   const Bytes bytes(stored);
-  StoredStrings strings(bytes);
+  StoredStrings strings(view_of(bytes));
   nb::list result;
   for (std::string_view string; strings.next(&string);) {
     const size_t space = string.find(' ');
@@ -138,32 +166,18 @@ void bind_text(nb::module_& module) {
   module.def("stored_size", stored_size, "stored"_a, "count"_a);
   module.def("stored_strings", stored_strings, "stored"_a);
   module.def("stored_pairs", stored_pairs, "stored"_a);
-  nb::class_<StoredPieces>(module, "SentencePiece")
-      .def(
-          "__init__",
-          [](StoredPieces* self, const nb::object& stored, const nb::object& kinds,
-             const nb::object& scores, std::string space, bool adds_space, int32_t unknown) {
-            new (self) StoredPieces(stored, kinds, scores, {std::move(space), adds_space, unknown});
-          },
-          "stored"_a, "kinds"_a, "scores"_a, "space"_a, "adds_space"_a, "unknown"_a)
-      .def(
-          "encode",
-          [](const StoredPieces& self, const nb::bytes& text) {
-            const std::string_view view = view_of(text);
-            const nb::gil_scoped_release release;
-            return self.pieces->encode(view);
-          },
-          "text"_a)
-      .def(
-          "token", [](const StoredPieces& self, int32_t id) { return to_bytes(self.pieces->token(id)); },
-          "id"_a)
-      .def(
-          "find",
-          [](const StoredPieces& self, const nb::bytes& token) {
-            return self.pieces->find(view_of(token));
-          },
-          "token"_a)
-      .def_prop_ro("size", [](const StoredPieces& self) { return self.pieces->size(); });
+  auto pieces = nb::class_<StoredPieces>(module, "SentencePiece")
+                    .def("__init__", make_pieces, "stored"_a, "kinds"_a, "scores"_a, "space"_a,
+                         "adds_space"_a, "unknown"_a);
+  bind_pieces(pieces);
+  nb::enum_<WordRule>(module, "WordRule")
+      .value("GPT2", WordRule::Gpt2)
+      .value("DIGITS_THEN_GPT2", WordRule::DigitsThenGpt2)
+      .value("LLAMA3", WordRule::Llama3);
+  auto pairs = nb::class_<StoredPairs>(module, "BytePairs")
+                   .def("__init__", make_pairs, "stored"_a, "kinds"_a, "merges"_a, "words"_a,
+                        "ignores_merges"_a);
+  bind_pieces(pairs);
 }
 
 }  // namespace octavo

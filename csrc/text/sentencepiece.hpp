@@ -4,9 +4,6 @@
 // two neighbours merge when their union is an ordinary token, the best score first. Ways to make one token
 // are tried longest left part first, as in Hugging Face's converters, and the leftmost of equals wins.
 // Does not know: what is put before and after a text, what a token means.
-//
-// Nothing of the vocabulary is copied: tokens stay where they are stored, each as its length (u64, little
-// endian) and its bytes. Everything that the constructor makes takes about 20 bytes a token.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +11,9 @@
 #include <string_view>
 #include <vector>
 
-namespace octavo {
+#include "token_table.hpp"
 
-// `tokenizer.ggml.token_type`.
-enum class TokenKind : int32_t { Normal = 1, Unknown = 2, Control = 3, UserDefined = 4, Unused = 5, Byte = 6 };
+namespace octavo {
 
 struct SentencePieceRules {
   std::string space;     // what a space becomes
@@ -37,32 +33,22 @@ class SentencePiece {
   // are written, the longest first.
   std::vector<int32_t> encode(std::string_view text) const;
 
-  int32_t size() const { return static_cast<int32_t>(starts_.size()); }
-  std::string_view token(int32_t id) const;      // empty for one without a text and for one that is not there
-  int32_t find(std::string_view token) const;    // -1 where there is none
+  const TokenTable& tokens() const { return tokens_; }
   int32_t byte_token(uint8_t byte) const { return byte_tokens_.empty() ? -1 : byte_tokens_[byte]; }
 
  private:
   struct Merging;
 
-  void read_tokens(std::string_view stored, int64_t count);
-  void insert(int32_t id);
   void rank(const std::vector<int32_t>& kinds, const std::vector<float>& scores);
   void find_byte_tokens(const std::vector<int32_t>& kinds);
-  void note_whole_tokens(const std::vector<int32_t>& kinds);
 
-  int32_t whole_token_at(std::string_view text, size_t position) const;
   void encode_stretch(std::string_view text, std::vector<int32_t>* ids) const;
   std::string normalised(std::string_view text) const;
 
-  std::string_view stored_;
+  TokenTable tokens_;
   SentencePieceRules rules_;
-  std::vector<uint64_t> starts_;              // of each token's bytes
-  std::vector<int32_t> slots_;                // hash table of ids, -1 for empty; a power of two
-  std::vector<int32_t> ranks_;                // of ordinary tokens, the best score first; else -1
-  std::vector<bool> is_whole_;
-  std::vector<uint32_t> whole_lengths_[256];  // by first byte, longest first
-  std::vector<int32_t> byte_tokens_;          // 256 of them, or none
+  std::vector<int32_t> ranks_;        // of ordinary tokens, the best score first; else -1
+  std::vector<int32_t> byte_tokens_;  // 256 of them, or none
 };
 
 }  // namespace octavo

@@ -573,10 +573,22 @@ def stored_strings(stored: Buffer) -> list[str]:
 def stored_pairs(stored: Buffer) -> list[tuple[str, str]]:
     """The same, each cut at its first space, up to the first that is no two words."""
 
-class SentencePiece:
+class _StoredVocabulary:
+    @property
+    def size(self) -> int: ...
+    def encode(self, text: bytes) -> list[int]:
+        """Ids of a text in UTF-8, without the GIL."""
+
+    def token(self, id: int) -> bytes:
+        """Empty for a token without a text."""
+
+    def find(self, token: bytes) -> int:
+        """-1 where there is no such token."""
+
+class SentencePiece(_StoredVocabulary):
     """BPE by score over tokens stored as (length u64, UTF-8 bytes) each, which are not copied.
 
-    `kinds` are int32 (`text.gguf_tokenizer.TokenKind`). `unknown` may be -1.
+    `kinds` are int32 (`text.gguf_vocabulary.TokenKind`). `unknown` may be -1.
     """
 
     def __init__(
@@ -588,13 +600,26 @@ class SentencePiece:
         adds_space: bool,
         unknown: int,
     ) -> None: ...
-    @property
-    def size(self) -> int: ...
-    def encode(self, text: bytes) -> list[int]:
-        """Ids of a text in UTF-8, without the GIL."""
 
-    def token(self, id: int) -> bytes:
-        """Empty for a token without a text."""
+class WordRule:
+    """How words are cut before byte pairs are merged: see csrc/text/words.hpp."""
 
-    def find(self, token: bytes) -> int:
-        """-1 where there is no such token."""
+    GPT2: WordRule
+    DIGITS_THEN_GPT2: WordRule
+    LLAMA3: WordRule
+
+class BytePairs(_StoredVocabulary):
+    """Byte-level BPE over tokens and merges stored as (length u64, UTF-8 bytes) each.
+
+    `kinds` are int32 (`text.gguf_vocabulary.TokenKind`). Tokens are not copied. Raises ValueError
+    for lists that contradict each other.
+    """
+
+    def __init__(
+        self,
+        stored: Buffer,
+        kinds: Buffer,
+        merges: Buffer,
+        words: WordRule,
+        ignores_merges: bool,
+    ) -> None: ...

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from tokenizers import pre_tokenizers
 
-from octavo.text.gguf_tokenizer import TokenKind
+from octavo.text.gguf_vocabulary import TokenKind
 
 WHOLE_KINDS = (TokenKind.CONTROL, TokenKind.USER_DEFINED, TokenKind.UNKNOWN)
 SPACE_MARK = "\u2581"

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import tokenizers
 
-from octavo.text.gguf_tokenizer import KEY, tokenizer_from_gguf
+from octavo.text.gguf_tokenizer import tokenizer_from_gguf
+from octavo.text.gguf_vocabulary import KEY
 from octavo.text.sentencepiece_model import read_sentencepiece
 from octavo.text.spelling import SPACE_MARK
 from octavo.text.tokenizer import Tokenizer

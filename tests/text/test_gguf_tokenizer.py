@@ -11,7 +11,8 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from octavo.errors import CorruptFileError, UnsupportedModelError
-from octavo.text.gguf_tokenizer import TokenKind, tokenizer_from_gguf
+from octavo.text.gguf_tokenizer import tokenizer_from_gguf
+from octavo.text.gguf_vocabulary import TokenKind
 from octavo.text.spelling import CHARACTER_OF_BYTE
 from octavo.text.tokenizer import Tokenizer
 from tests.support.data import reference

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.errors import CorruptFileError, InvalidRequestError
-from octavo.text.gguf_tokenizer import TokenKind, tokenizer_from_gguf
-from octavo.text.sentencepiece import SentencePieceLibrary
+from octavo.text.gguf_tokenizer import tokenizer_from_gguf
+from octavo.text.gguf_vocabulary import TokenKind
+from octavo.text.stored_library import StoredLibrary
 from octavo.text.tokenizer import Tokenizer
 from octavo.weights.gguf_metadata import STRING, GgufMetadata, StoredArray
 
@@ -50,8 +51,8 @@ def both_ways(keys: dict[str, object]) -> tuple[Tokenizer, Tokenizer]:
     """Ours, and the one that a list of merges makes."""
     ours = tokenizer_from_gguf(keys)
     listed = tokenizer_from_gguf({**keys, "general.architecture": PHI3})
-    assert isinstance(ours.library, SentencePieceLibrary)
-    assert not isinstance(listed.library, SentencePieceLibrary)
+    assert isinstance(ours.library, StoredLibrary)
+    assert not isinstance(listed.library, StoredLibrary)
     return ours, listed
 
 
@@ -122,7 +123,7 @@ def in_file(tokens: StoredArray, num_kinds: int = 3) -> GgufMetadata:
 def test_tokens_are_read_where_they_lie() -> None:
     """A token without a text has a name of its own; nothing spells it."""
     tokenizer = tokenizer_from_gguf(in_file(stored([b"a", b"", "\u2581".encode()])))
-    assert isinstance(tokenizer.library, SentencePieceLibrary)
+    assert isinstance(tokenizer.library, StoredLibrary)
     assert [2, 0, 0] == tokenizer.encode("aa")
     assert "[EMPTY_1]" == tokenizer.library.id_to_token(1)
     assert tokenizer.library.id_to_token(3) is None

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-
-import tokenizers
-from tokenizers import normalizers, pre_tokenizers
+from typing import TYPE_CHECKING
 
 from octavo.errors import UnsupportedModelError
+
+if TYPE_CHECKING:
+    from tokenizers import normalizers, pre_tokenizers
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +30,22 @@ class WordRule:
 
     def pre_tokenizer(self) -> pre_tokenizers.PreTokenizer:
         """The rule for the `tokenizers` library, bytes spelled in GPT-2's alphabet."""
+        from tokenizers import Regex, pre_tokenizers  # noqa: PLC0415 - native code has some rules
+
         splits = [
-            pre_tokenizers.Split(tokenizers.Regex(expression), behavior="isolated")
+            pre_tokenizers.Split(Regex(expression), behavior="isolated")
             for expression in self.expressions
         ]
         byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         return pre_tokenizers.Sequence([*splits, byte_level])
 
     def normalizer(self) -> normalizers.Normalizer | None:
+        from tokenizers import normalizers  # noqa: PLC0415 - see above
+
         return normalizers.NFC() if self.is_nfc else None
 
 
+NUMBER = r"\p{N}"
 # Parts that several expressions share. `TAIL` ends all those that came after GPT-2's.
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 CONTRACTION = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -95,7 +101,7 @@ WORDS_BETWEEN_SIGNS = r" ?[^(\s|.,!?\x{2026}\x{3002}\x{FF0C}\x{3001}\x{964}\x{6D
 _LLAMA3 = WordRule((LLAMA3,), ignores_merges=True, adds_bos=True)
 _PLAIN_LLAMA3 = WordRule((LLAMA3,))
 _GPT2 = WordRule((GPT2,))
-_DIGITS = WordRule((r"\p{N}", GPT2))
+_DIGITS = WordRule((NUMBER, GPT2))
 _QWEN2 = WordRule((QWEN2,), is_nfc=True)
 _PLAIN_QWEN2 = WordRule((QWEN2,))
 _GPT4O = WordRule((GPT4O,))

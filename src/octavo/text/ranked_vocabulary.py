@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from octavo.text.gguf_tokenizer import KEY, TokenKind
+from octavo.text.gguf_vocabulary import KEY, TokenKind
 from octavo.text.pre_tokenizers import WordRule
 from octavo.text.spelling import CHARACTER_OF_BYTE
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from octavo.errors import CorruptFileError, ModelFileError
-from octavo.text.gguf_tokenizer import KEY, TokenKind, tokenizer_from_gguf
+from octavo.text.gguf_tokenizer import tokenizer_from_gguf
+from octavo.text.gguf_vocabulary import KEY, TokenKind
 from octavo.text.ranked_vocabulary import RankedVocabulary
 from octavo.text.sentencepiece_model import read_sentencepiece
 from octavo.text.tekken import read_tekken

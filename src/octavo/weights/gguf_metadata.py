@@ -14,6 +14,7 @@ import msgspec
 from octavo import _native
 from octavo.errors import CorruptFileError
 
+INT32 = 5
 STRING = 8
 ARRAY = 9
 # GGUF's number of a value type -> the format of one value, little endian.
@@ -78,6 +79,13 @@ class GgufMetadata(Mapping[str, object]):
         if not isinstance(value, StoredArray) or value.item_type != STRING:
             return None
         return value.data, value.count
+
+    def stored_int32(self, key: str) -> memoryview | None:
+        """A list of int32 where it lies, as such; None where there is no such list."""
+        value = self._values.get(key)
+        if not isinstance(value, StoredArray) or value.item_type != INT32:
+            return None
+        return value.data.cast("i")
 
     def index_in(self, key: str, text: str) -> int | None:
         """The first index of `text` in a list of strings, without decoding it."""
