@@ -7,7 +7,7 @@ A row says GB/s of stored weights, Gop/s, and the larger of both as a share of i
 are walked through until they exceed `--memory`, so that weights come from memory as in a model, or
 from a cache that is larger than most. Other operations are timed per token at the width of a model.
 Roofs are those of `octavo bench`: read bandwidth, and the best product of our own kernels found
-among the rows themselves, for float32 and for int8 activations apart.
+among the rows themselves, for each type of activations apart.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.record import write_results
 from octavo import _native
-from octavo._native import Rows, View
+from octavo._native import Rounding, Rows, View
 from octavo.cli.bench.products import Product, product_seconds, random_floats
 from octavo.cli.bench.roofs import read_bandwidth
 from octavo.foundation import env
@@ -30,7 +30,6 @@ from octavo.foundation.machine import cpu_count
 from octavo.weights.checkpoint import WeightType
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 512)
-_FLOATS = (WeightType.F32, WeightType.F16, WeightType.BF16)
 _BLOCK = 32
 _REPEATS = 32  # of a small operation in one program, so that its call does not count
 _Build = Callable[[_native.Program, View, View, View], None]
@@ -49,9 +48,9 @@ def product_rows(
     kernels, pool = _kernels(), _native.ThreadPool(threads, False)
     found = []
     for weight in types:
-        for int8 in (False,) if weight in _FLOATS else (False, True):
+        for activations, rounding in _activations_of(weight):
             for num_tokens in tokens:
-                product = Product(weight, *shape, num_tokens, int8_activations=int8)
+                product = Product(weight, *shape, num_tokens, rounding)
                 copies = max(2, -(-memory_bytes // product.weight_bytes))
                 # Many tokens are slow and do not read from memory: fewer matrices tell the same.
                 copies = max(2, copies // max(1, num_tokens // 8))
@@ -61,7 +60,7 @@ def product_rows(
                     {
                         "op": "linear",
                         "type": weight.name,
-                        "activations": "int8" if int8 else "float32",
+                        "activations": activations,
                         "tokens": num_tokens,
                         "us": 1e6 * seconds,
                         "gb_s": product.weight_bytes / seconds / 1e9,
@@ -74,7 +73,7 @@ def product_rows(
 def add_shares(rows: Sequence[dict[str, Any]], read_gb_s: float) -> dict[str, float]:
     """Write each row's share of its nearest roof into it; returns the roofs."""
     roofs = {"read_gb_s": read_gb_s}
-    for kind in ("float32", "int8"):
+    for kind in ("float32", "bfloat16", "int8"):
         rates = [row["gop_s"] for row in rows if row.get("activations") == kind]
         if rates:
             roofs[f"{kind}_gop_s"] = max(rates)
@@ -98,7 +97,10 @@ def small_rows(tokens: Sequence[int], width: int, threads: int, num_runs: int) -
 
     builds: dict[str, tuple[_Build, float]] = {
         "rms_norm": (lambda p, x, y, out: p.norm(everywhere, True, norm, 1e-5, x, out), 2.0),
-        "quantise": (lambda p, x, y, out: p.quantise(everywhere, True, x, _int8(out, width)), 1.25),
+        "quantise": (
+            lambda p, x, y, out: p.round_rows(everywhere, True, x, _int8(out, width)),
+            1.25,
+        ),
         "silu_gate": (gate, 1.5),
         "silu": (lambda p, x, y, out: p.activation(everywhere, True, silu, x, out), 2.0),
         "add": (lambda p, x, y, out: p.add(everywhere, True, x, y, out), 3.0),
@@ -230,7 +232,13 @@ def _median_run(
 
 
 def _int8(out: View, width: int) -> View:
-    return View(out.offset, out.stride, _native.quantised_row_floats(width))
+    return View(out.offset, out.stride, _native.rounded_row_floats(Rounding.INT8, width))
+
+
+def _activations_of(weight: WeightType) -> list[tuple[str, Rounding | None]]:
+    found: list[tuple[str, Rounding | None]] = [("float32", None)]
+    roundings = (("bfloat16", Rounding.BFLOAT16), ("int8", Rounding.INT8))
+    return found + [(name, rounding) for name, rounding in roundings if weight.takes(name)]
 
 
 def _kernels() -> _native.Kernels:

@@ -18,6 +18,7 @@ struct X86Features {
   bool avx_vnni = false;     // AVX-VNNI besides
   bool avx512 = false;       // AVX-512 F, BW, DQ, VL besides AVX2
   bool avx512_vnni = false;  // AVX-512 VNNI besides
+  bool avx512_bf16 = false;  // AVX-512 BF16 besides
 };
 
 constexpr bool has_bits(uint64_t value, uint64_t bits) { return (value & bits) == bits; }
@@ -48,6 +49,7 @@ X86Features x86_features() {
   features.avx512_vnni = features.avx512 && has_bits(ecx, bit(11));
   if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) {
     features.avx_vnni = features.avx2 && has_bits(eax, bit(4));
+    features.avx512_bf16 = features.avx512_vnni && has_bits(eax, bit(5));
   }
   return features;
 }
@@ -61,6 +63,7 @@ std::vector<const KernelTable*> available_tables() {
   };
 #if defined(__x86_64__)
   const X86Features features = x86_features();
+  if (features.avx512_bf16) add(avx512_bf16_kernels());
   if (features.avx512_vnni) add(avx512_vnni_kernels());
   if (features.avx512) add(avx512_kernels());
   if (features.avx_vnni) add(avx_vnni_kernels());

@@ -26,11 +26,11 @@ struct Place {
   int64_t offset, stride;
 };
 struct Places {
-  Place x, x_int8, hidden, active, active_int8, y;
+  Place x, x_rounded, hidden, active, active_rounded, y;
   int64_t num_floats;
 };
 
-Places places_of(const ExpertsOp& op, int64_t num_pairs) {
+Places places_of(const ExpertsOp& op, Rounding rounding, int64_t num_pairs) {
   Places places{};
   const auto take = [&](bool is_needed, int64_t width) {
     const Place place{places.num_floats, round_to_line(width)};
@@ -38,10 +38,10 @@ Places places_of(const ExpertsOp& op, int64_t num_pairs) {
     return place;
   };
   places.x = take(op.x.has_value(), op.out.width);
-  places.x_int8 = take(op.x_int8.has_value(), op.x_int8 ? op.x_int8->width : 0);
+  places.x_rounded = take(op.x_rounded.has_value(), op.x_rounded ? op.x_rounded->width : 0);
   places.hidden = take(true, 2 * op.inner_width());
   places.active = take(true, op.inner_width());
-  places.active_int8 = take(op.inner_int8, quantised_row_floats(op.inner_width()));
+  places.active_rounded = take(op.inner_rounded, rounded_row_floats(rounding, op.inner_width()));
   places.y = take(true, op.out.width);
   return places;
 }
@@ -58,7 +58,7 @@ Needs needs_of(const Program& program) {
       if (experts == nullptr) continue;
       const int64_t pairs =
           slice_tokens(*experts, program.capacity(op.rows)) * experts->num_chosen();
-      needs.floats = std::max(needs.floats, places_of(*experts, pairs).num_floats);
+      needs.floats = std::max(needs.floats, places_of(*experts, program.rounding(), pairs).num_floats);
       const int64_t num_experts = static_cast<int64_t>(experts->gate_up.size());
       needs.counts = std::max(needs.counts, round_to_line(num_experts + 1 + 2 * pairs));
     }
@@ -99,7 +99,7 @@ struct ExpertsRun::Slice {
 };
 
 ExpertsRun::ExpertsRun(const Program& program, const KernelTable& kernels, ThreadPool& threads)
-    : weights_(program.weights()), kernels_(kernels), threads_(threads) {
+    : weights_(program.weights()), rounding_(program.rounding()), kernels_(kernels), threads_(threads) {
   const Needs needs = needs_of(program);
   counts_stride_ = needs.counts;
   floats_ = Memory(needs.floats * static_cast<int64_t>(sizeof(float)));
@@ -140,7 +140,7 @@ ExpertsRun::Slice ExpertsRun::slice_of(const ExpertsOp& op, float* arena, int64_
           floats_.floats(),
           begin,
           end - begin,
-          places_of(op, num_pairs),
+          places_of(op, rounding_, num_pairs),
           counts,
           counts + num_experts + 1,
           counts + num_experts + 1 + num_pairs};
@@ -187,7 +187,7 @@ void ExpertsRun::gather(const Slice& slice, int thread) {
                     static_cast<size_t>(from->width) * sizeof(float));
       };
       copy(slice.op.x, slice.places.x);
-      copy(slice.op.x_int8, slice.places.x_int8);
+      copy(slice.op.x_rounded, slice.places.x_rounded);
     }
   }
   if (is_needed) threads_.barrier();  // all threads see the same counts
@@ -224,16 +224,16 @@ void ExpertsRun::multiply_in(const Slice& slice, float* scratch, int thread) {
   const ExpertsOp& op = slice.op;
   each_share(slice, op.gate_up, thread, [&](int64_t expert, const Share& panels) {
     const int64_t first = slice.first_pair[expert];
-    ProductInput input{nullptr, slice.places.x.stride, nullptr, slice.places.x_int8.stride * 4,
-                       slice.count(expert)};
+    ProductInput input{nullptr, slice.places.x.stride, nullptr, slice.places.x_rounded.stride * 4,
+                       slice.count(expert), rounding_};
     const int64_t token = slice.begin + slice.token_of[first];
     const auto row = [&](const View& view) { return slice.arena + view.offset + token * view.stride; };
     if (input.num_tokens == 1) {
       if (op.x) input.x = row(*op.x);
-      if (op.x_int8) input.x_int8 = reinterpret_cast<const uint8_t*>(row(*op.x_int8));
+      if (op.x_rounded) input.x_rounded = reinterpret_cast<const uint8_t*>(row(*op.x_rounded));
     } else {
       if (op.x) input.x = slice.row(slice.places.x, first);
-      if (op.x_int8) input.x_int8 = slice.bytes(slice.places.x_int8, first);
+      if (op.x_rounded) input.x_rounded = slice.bytes(slice.places.x_rounded, first);
     }
     multiply(kernels_, weights_, *op.gate_up[static_cast<size_t>(expert)], input,
              slice.row(slice.places.hidden, first), slice.places.hidden.stride, panels, scratch);
@@ -253,16 +253,16 @@ void ExpertsRun::activate(const Slice& slice, int thread) {
   gated.begin = own.begin;
   gated.end = own.end;
   kernels_.gated(gated);
-  if (!slice.op.inner_int8) return;
-  QuantiseArgs quantise{};
-  quantise.x = gated.out;
-  quantise.x_stride = gated.out_stride;
-  quantise.cols = gated.size;
-  quantise.out = slice.bytes(places.active_int8, 0);
-  quantise.out_stride = places.active_int8.stride * 4;
-  quantise.begin = own.begin;
-  quantise.end = own.end;
-  kernels_.quantise(quantise);
+  if (!slice.op.inner_rounded) return;
+  RoundArgs round{};
+  round.x = gated.out;
+  round.x_stride = gated.out_stride;
+  round.cols = gated.size;
+  round.out = slice.bytes(places.active_rounded, 0);
+  round.out_stride = places.active_rounded.stride * 4;
+  round.begin = own.begin;
+  round.end = own.end;
+  round_rows(kernels_, rounding_, round);
 }
 
 void ExpertsRun::multiply_out(const Slice& slice, float* scratch, int thread) {
@@ -270,8 +270,8 @@ void ExpertsRun::multiply_out(const Slice& slice, float* scratch, int thread) {
   each_share(slice, slice.op.down, thread, [&](int64_t expert, const Share& panels) {
     const int64_t first = slice.first_pair[expert];
     const ProductInput input{slice.row(places.active, first), places.active.stride,
-                             slice.op.inner_int8 ? slice.bytes(places.active_int8, first) : nullptr,
-                             places.active_int8.stride * 4, slice.count(expert)};
+                             slice.op.inner_rounded ? slice.bytes(places.active_rounded, first) : nullptr,
+                             places.active_rounded.stride * 4, slice.count(expert), rounding_};
     multiply(kernels_, weights_, *slice.op.down[static_cast<size_t>(expert)], input,
              slice.row(places.y, first), places.y.stride, panels, scratch);
   });

@@ -44,6 +44,7 @@ class ExpertsRun {
   void combine(const Slice& slice, const Share& rows) const;
 
   const Weights& weights_;
+  const Rounding rounding_;
   const KernelTable& kernels_;
   ThreadPool& threads_;
   Memory floats_;  // gathered rows, results of products

@@ -156,9 +156,9 @@ void Forward::execute(const EmbedOp& op, const Context& context) {
   kernels_.embed(args);
 }
 
-void Forward::execute(const QuantiseOp& op, const Context& context) {
+void Forward::execute(const RoundOp& op, const Context& context) {
   const Share rows = own_rows(context);
-  QuantiseArgs args{};
+  RoundArgs args{};
   args.x = at(op.x);
   args.x_stride = op.x.stride;
   args.cols = op.x.width;
@@ -166,7 +166,7 @@ void Forward::execute(const QuantiseOp& op, const Context& context) {
   args.out_stride = op.out.stride * kFloatBytes;
   args.begin = rows.begin;
   args.end = rows.end;
-  kernels_.quantise(args);
+  round_rows(kernels_, program_->rounding(), args);
 }
 
 // A thread's share is a run of panels, counted over all parts of the matrix. Handing out smaller pieces
@@ -179,9 +179,10 @@ void Forward::execute(const LinearOp& op, const Context& context) {
     input.x = at(*op.x);
     input.x_stride = op.x->stride;
   }
-  if (op.x_int8) {
-    input.x_int8 = bytes_at(*op.x_int8);
-    input.x_int8_stride = op.x_int8->stride * kFloatBytes;
+  if (op.x_rounded) {
+    input.x_rounded = bytes_at(*op.x_rounded);
+    input.x_rounded_stride = op.x_rounded->stride * kFloatBytes;
+    input.rounding = program_->rounding();
   }
   input.num_tokens = context.num_rows;
   multiply(kernels_, program_->weights(), matrix, input, at(op.out), op.out.stride,

@@ -66,7 +66,7 @@ class Forward {
   void run(const std::vector<Op>& ops, const Context& context);
 
   void execute(const EmbedOp& op, const Context& context);
-  void execute(const QuantiseOp& op, const Context& context);
+  void execute(const RoundOp& op, const Context& context);
   void execute(const LinearOp& op, const Context& context);
   void execute(const NormOp& op, const Context& context);
   void execute(const RopeTableOp& op, const Context& context);

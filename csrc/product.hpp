@@ -1,4 +1,4 @@
-// A matrix product of some tokens, part by part of the matrix.
+// A matrix product of some tokens, part by part of the matrix, and the rounding of what it multiplies.
 #pragma once
 
 #include <algorithm>
@@ -10,14 +10,15 @@
 
 namespace octavo {
 
-// Rows of activations. Parts of a matrix whose type takes int8 multiply x_int8 where it is given, all
-// others x.
+// Rows of activations. Parts of a matrix whose type takes the rounding multiply x_rounded where it is given,
+// all others x.
 struct ProductInput {
   const float* x;
   int64_t x_stride;
-  const uint8_t* x_int8;
-  int64_t x_int8_stride;  // bytes
+  const uint8_t* x_rounded;
+  int64_t x_rounded_stride;  // bytes
   int64_t num_tokens;
+  Rounding rounding;
 };
 
 // out[t][r] = row r of the matrix times token t, plus the bias, for the rows of `panels`, which count over
@@ -39,8 +40,8 @@ inline void multiply(const KernelTable& kernels, const Weights& weights, const M
     args.cols = matrix.cols;
     args.x = input.x;
     args.x_stride = input.x_stride;
-    args.x_int8 = input.x_int8;
-    args.x_int8_stride = input.x_int8_stride;
+    args.x_rounded = input.x_rounded;
+    args.x_rounded_stride = input.x_rounded_stride;
     args.num_tokens = input.num_tokens;
     args.out = out + part.first_row;
     args.out_stride = out_stride;
@@ -48,9 +49,16 @@ inline void multiply(const KernelTable& kernels, const Weights& weights, const M
     args.panel_begin = begin;
     args.panel_end = end;
     args.scratch = scratch;
-    if (input.x_int8 != nullptr && takes_int8(part.type)) kernels.linear_int8(args);
-    else kernels.linear(args);
+    const bool is_rounded = input.x_rounded != nullptr && takes(part.type, input.rounding);
+    if (!is_rounded) kernels.linear(args);
+    else if (input.rounding == Rounding::Int8) kernels.linear_int8(args);
+    else kernels.linear_bf16(args);
   }
+}
+
+inline void round_rows(const KernelTable& kernels, Rounding rounding, const RoundArgs& args) {
+  if (rounding == Rounding::Int8) kernels.round_int8(args);
+  else kernels.round_bf16(args);
 }
 
 }  // namespace octavo

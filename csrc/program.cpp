@@ -15,11 +15,12 @@ void require(bool condition, const char* what) {
 }  // namespace
 
 Program::Program(std::shared_ptr<const Weights> weights, int64_t arena_floats, int64_t max_tokens,
-                 int64_t wanted_rows)
+                 int64_t wanted_rows, Rounding rounding)
     : weights_(std::move(weights)),
       arena_floats_(arena_floats),
       max_tokens_(max_tokens),
-      wanted_rows_(wanted_rows) {
+      wanted_rows_(wanted_rows),
+      rounding_(rounding) {
   require(weights_ != nullptr, "a program needs weights");
   require(arena_floats >= 0 && max_tokens >= 1 && wanted_rows >= 1,
           "a program needs room for at least one row");
@@ -73,16 +74,21 @@ void Program::append_embed(Rows rows, bool barrier, int32_t table, EmbedKey key,
   append(rows, barrier, EmbedOp{&matrix, key, scale, out});
 }
 
-void Program::quantise(Rows rows, bool barrier, View x, View out) {
+// int8 comes in groups of columns.
+bool Program::has_rounded_width(const View& rounded, int64_t cols) const {
+  return (rounding_ != Rounding::Int8 || cols % kGroup == 0) &&
+         rounded.width == rounded_row_floats(rounding_, cols);
+}
+
+void Program::round_rows(Rows rows, bool barrier, View x, View out) {
   check_view(x, rows);
   check_view(out, rows);
-  require(x.width % kGroup == 0 && out.width == quantised_row_floats(x.width),
-          "quantise: wrong widths");
-  append(rows, barrier, QuantiseOp{x, out});
+  require(has_rounded_width(out, x.width), "round_rows: wrong widths");
+  append(rows, barrier, RoundOp{x, out});
 }
 
 void Program::linear(Rows rows, bool barrier, int32_t matrix_id, std::optional<View> x,
-                     std::optional<View> x_int8, View out) {
+                     std::optional<View> x_rounded, View out) {
   const Matrix& matrix = weights_->matrix(matrix_id);
   check_view(out, rows);
   require(matrix.rows == out.width, "linear: matrix and output differ");
@@ -90,15 +96,14 @@ void Program::linear(Rows rows, bool barrier, int32_t matrix_id, std::optional<V
     check_view(*x, rows);
     require(matrix.cols == x->width, "linear: matrix and input differ");
   }
-  if (x_int8) {
-    check_view(*x_int8, rows);
-    require(matrix.cols % kGroup == 0 && x_int8->width == quantised_row_floats(matrix.cols),
-            "linear: matrix and int8 input differ");
+  if (x_rounded) {
+    check_view(*x_rounded, rows);
+    require(has_rounded_width(*x_rounded, matrix.cols), "linear: matrix and rounded input differ");
   }
   for (const MatrixPart& part : matrix.parts) {
-    require(x || (x_int8 && takes_int8(part.type)), "linear: an input is missing");
+    require(x || (x_rounded && takes(part.type, rounding_)), "linear: an input is missing");
   }
-  append(rows, barrier, LinearOp{&matrix, x, x_int8, out});
+  append(rows, barrier, LinearOp{&matrix, x, x_rounded, out});
 }
 
 void Program::norm(Rows rows, bool barrier, int32_t weight_id, float eps, View x, View out) {
@@ -204,17 +209,17 @@ void Program::experts(Rows rows, bool barrier, const std::vector<int32_t>& gate_
                 (i == 0 || back.cols == op.down.front()->cols),
             "experts: matrices and views differ");
     for (const MatrixPart& part : in.parts) {
-      require(op.x || (op.x_int8 && takes_int8(part.type)), "experts: an input is missing");
+      require(op.x || (op.x_rounded && takes(part.type, rounding_)), "experts: an input is missing");
     }
     op.gate_up.push_back(&in);
     op.down.push_back(&back);
   }
-  require(!op.inner_int8 || op.inner_width() % kGroup == 0, "experts: wrong width for int8");
+  require(!op.inner_rounded || rounding_ != Rounding::Int8 || op.inner_width() % kGroup == 0,
+          "experts: wrong width for int8");
   if (op.x) check_view(*op.x, rows);
-  if (op.x_int8) check_view(*op.x_int8, rows);
+  if (op.x_rounded) check_view(*op.x_rounded, rows);
   require((!op.x || op.x->width == op.out.width) &&
-              (!op.x_int8 || (op.out.width % kGroup == 0 &&
-                              op.x_int8->width == quantised_row_floats(op.out.width))),
+              (!op.x_rounded || has_rounded_width(*op.x_rounded, op.out.width)),
           "experts: inputs and matrices differ");
   append(rows, barrier, std::move(op));
 }

@@ -39,8 +39,8 @@ struct EmbedOp {
   View out;
 };
 
-// Rows of floats as int8, in a buffer that is counted in floats like any other.
-struct QuantiseOp {
+// Rows of floats as the program rounds them, in a buffer that is counted in floats like any other.
+struct RoundOp {
   View x, out;
 };
 
@@ -50,10 +50,11 @@ struct ReorderOp {
   View x, out;
 };
 
-// Parts of the matrix whose type takes int8 multiply x_int8 where there is one, all others x.
+// Parts of the matrix whose type takes the program's rounding multiply x_rounded where there is one, all
+// others x.
 struct LinearOp {
   const Matrix* matrix;
-  std::optional<View> x, x_int8;
+  std::optional<View> x, x_rounded;
   View out;
 };
 
@@ -132,14 +133,15 @@ struct RouteOp {
   View scores, out;
 };
 
-// MLPs of which each row goes through those that `routing` names. Parts of gate_up whose type takes int8
-// multiply x_int8 where there is one; those of down the inner activations as int8, with inner_int8.
+// MLPs of which each row goes through those that `routing` names. Parts of gate_up whose type takes the
+// program's rounding multiply x_rounded where there is one; those of down the inner activations so rounded,
+// with inner_rounded.
 struct ExpertsOp {
   std::vector<const Matrix*> gate_up, down;  // of each expert
   Activation activation;
   bool is_weighted;  // else what experts give counts in full
-  bool inner_int8;
-  std::optional<View> x, x_int8;
+  bool inner_rounded;
+  std::optional<View> x, x_rounded;
   View routing, out;
 
   int64_t num_chosen() const { return routing.width / 2; }
@@ -170,7 +172,7 @@ struct JoinHeadsOp {
   View out;
 };
 
-using OpBody = std::variant<EmbedOp, QuantiseOp, LinearOp, NormOp, RopeTableOp, RotaryOp, AttentionOp,
+using OpBody = std::variant<EmbedOp, RoundOp, LinearOp, NormOp, RopeTableOp, RotaryOp, AttentionOp,
                             GatedOp, ActivationOp, AddOp, ScaleOp, SoftCapOp, WantedRowsOp,
                             LayerNormOp, RouteOp, ExpertsOp, MultiplyRowsOp, HeadProductsOp, JoinHeadsOp,
                             PositionFactorsOp, ReorderOp>;
@@ -186,18 +188,19 @@ class Program {
   static constexpr int32_t kNone = -1;  // in place of the id of a vector
 
   // arena_floats: size of the arena. max_tokens, wanted_rows: rows that a buffer of either kind holds.
+  // rounding: of all inputs of products that are rounded.
   Program(std::shared_ptr<const Weights> weights, int64_t arena_floats, int64_t max_tokens,
-          int64_t wanted_rows);
+          int64_t wanted_rows, Rounding rounding);
 
   // Each throws std::invalid_argument when a view leaves the arena or a size does not fit.
   // Matrices and vectors are ids of the weights.
   void embed(Rows rows, bool barrier, int32_t table, float scale, View out);
   void embed_positions(Rows rows, bool barrier, int32_t table, View out);
   void embed_segments(Rows rows, bool barrier, int32_t table, View out);
-  void quantise(Rows rows, bool barrier, View x, View out);
-  // x, x_int8: what the types of the matrix need, see LinearOp.
+  void round_rows(Rows rows, bool barrier, View x, View out);
+  // x, x_rounded: what the types of the matrix need, see LinearOp.
   void linear(Rows rows, bool barrier, int32_t matrix, std::optional<View> x,
-              std::optional<View> x_int8, View out);
+              std::optional<View> x_rounded, View out);
   void norm(Rows rows, bool barrier, int32_t weight, float eps, View x, View out);
   // weight, bias: ids of vectors, or kNone.
   void layer_norm(Rows rows, bool barrier, int32_t weight, int32_t bias, float eps, View x, View out);
@@ -230,6 +233,7 @@ class Program {
   const std::vector<Op>& wanted_ops() const { return wanted_ops_; }
   const View& logits() const { return logits_; }
   int64_t arena_floats() const { return arena_floats_; }
+  Rounding rounding() const { return rounding_; }
   // Rows that a buffer of a kind holds.
   int64_t capacity(Rows rows) const { return rows == Rows::Tokens ? max_tokens_ : wanted_rows_; }
 
@@ -246,9 +250,11 @@ class Program {
   void append(Rows rows, bool barrier, OpBody body);
   void append_embed(Rows rows, bool barrier, int32_t table, EmbedKey key, float scale, View out);
   void elementwise(const View& x, const View& out, Rows rows) const;
+  bool has_rounded_width(const View& rounded, int64_t cols) const;
 
   std::shared_ptr<const Weights> weights_;
   int64_t arena_floats_, max_tokens_, wanted_rows_;
+  Rounding rounding_;
   std::vector<Op> token_ops_, wanted_ops_;
   View logits_{0, 0, 0};
   std::vector<KvShape> kv_shapes_;

@@ -34,6 +34,9 @@ void bind_enums(nb::module_& module) {
       .value("SIGMOID", Activation::Sigmoid)
       .value("CLAMPED_SWIGLU", Activation::ClampedSwiglu)
       .value("HARDTANH", Activation::Hardtanh);
+  nb::enum_<Rounding>(module, "Rounding")
+      .value("INT8", Rounding::Int8)
+      .value("BFLOAT16", Rounding::BFloat16);
   nb::enum_<Scoring>(module, "Scoring")
       .value("SOFTMAX", Scoring::Softmax)
       .value("SOFTMAX_CHOSEN", Scoring::SoftmaxChosen)
@@ -47,9 +50,9 @@ void bind_layers(nb::class_<Program>& program) {
       .def("embed", &Program::embed, "rows"_a, "barrier"_a, "table"_a, "scale"_a, "out"_a)
       .def("embed_positions", &Program::embed_positions, "rows"_a, "barrier"_a, "table"_a, "out"_a)
       .def("embed_segments", &Program::embed_segments, "rows"_a, "barrier"_a, "table"_a, "out"_a)
-      .def("quantise", &Program::quantise, "rows"_a, "barrier"_a, "x"_a, "out"_a)
+      .def("round_rows", &Program::round_rows, "rows"_a, "barrier"_a, "x"_a, "out"_a)
       .def("linear", &Program::linear, "rows"_a, "barrier"_a, "matrix"_a, "x"_a.none(),
-           "x_int8"_a.none(), "out"_a)
+           "x_rounded"_a.none(), "out"_a)
       .def("norm", &Program::norm, "rows"_a, "barrier"_a, "weight"_a, "eps"_a, "x"_a, "out"_a)
       .def("layer_norm", &Program::layer_norm, "rows"_a, "barrier"_a, "weight"_a, "bias"_a, "eps"_a,
            "x"_a, "out"_a)
@@ -104,13 +107,13 @@ void bind_experts(nb::class_<Program>& program) {
       .def(
           "experts",
           [](Program& program, Rows rows, bool barrier, const Ints& gate_up, const Ints& down,
-             Activation activation, bool is_weighted, bool inner_int8, std::optional<View> x,
-             std::optional<View> x_int8, View routing, View out) {
+             Activation activation, bool is_weighted, bool inner_rounded, std::optional<View> x,
+             std::optional<View> x_rounded, View routing, View out) {
             program.experts(rows, barrier, gate_up, down,
-                            {{}, {}, activation, is_weighted, inner_int8, x, x_int8, routing, out});
+                            {{}, {}, activation, is_weighted, inner_rounded, x, x_rounded, routing, out});
           },
           "rows"_a, "barrier"_a, "gate_up"_a, "down"_a, "activation"_a, "is_weighted"_a,
-          "inner_int8"_a, "x"_a.none(), "x_int8"_a.none(), "routing"_a, "out"_a);
+          "inner_rounded"_a, "x"_a.none(), "x_rounded"_a.none(), "routing"_a, "out"_a);
 }
 
 void bind_heads(nb::class_<Program>& program) {
@@ -138,11 +141,11 @@ void bind_program(nb::module_& module) {
       .def_ro("offset", &View::offset)
       .def_ro("stride", &View::stride)
       .def_ro("width", &View::width);
-  module.def("quantised_row_floats", &quantised_row_floats, "cols"_a);
+  module.def("rounded_row_floats", &rounded_row_floats, "rounding"_a, "cols"_a);
   nb::class_<Program> program(module, "Program");
   program
-      .def(nb::init<std::shared_ptr<const Weights>, int64_t, int64_t, int64_t>(), "weights"_a,
-           "arena_floats"_a, "max_tokens"_a, "wanted_rows"_a)
+      .def(nb::init<std::shared_ptr<const Weights>, int64_t, int64_t, int64_t, Rounding>(), "weights"_a,
+           "arena_floats"_a, "max_tokens"_a, "wanted_rows"_a, "rounding"_a = Rounding::Int8)
       .def("set_logits", &Program::set_logits, "logits"_a);
   bind_layers(program);
   bind_elements(program);

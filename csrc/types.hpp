@@ -50,6 +50,13 @@ constexpr bool takes_int8(WeightType type) {
   return is_quantised(type) && !is_fp8(type) && type != WeightType::NF4_32;
 }
 
+// What activations are rounded to before they are multiplied. Some types of weights take it, see takes().
+enum class Rounding : int32_t { Int8 = 0, BFloat16 = 1 };
+
+constexpr bool takes(WeightType type, Rounding rounding) {
+  return rounding == Rounding::Int8 ? takes_int8(type) : type == WeightType::BF16;
+}
+
 // How keys and values are stored. Values are GGML's type numbers where it has them. Int8 and Int4 have a
 // float16 scale for each token and head; the 8-bit floats (OCP 8-bit floating point, 2023) have none.
 enum class KvType : int32_t {

@@ -26,10 +26,10 @@ template <class D>
 constexpr int kByteTileTokens = D::Lanes::kRegisters < 16 ? 2 : 6;
 
 OCTAVO_INLINE void choose_tokens(const LinearArgs& args, int64_t token, int64_t column, ByteTile& tile) {
-  const uint8_t* row = args.x_int8 + token * args.x_int8_stride;
+  const uint8_t* row = args.x_rounded + token * args.x_rounded_stride;
   tile.bytes = row + column;
   tile.groups = quantised_groups(row, args.cols) + column / kGroup;
-  tile.token_bytes = args.x_int8_stride;
+  tile.token_bytes = args.x_rounded_stride;
 }
 
 // ---- few tokens ----

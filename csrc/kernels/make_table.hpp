@@ -7,11 +7,13 @@
 #include "embed.hpp"
 #include "kv_write.hpp"
 #include "linear.hpp"
+#include "linear_bf16.hpp"
 #include "linear_int8.hpp"
 #include "norm.hpp"
 #include "quantised_row.hpp"
 #include "reduce.hpp"
 #include "rotary.hpp"
+#include "rounded_row.hpp"
 #include "table.hpp"
 
 namespace octavo {
@@ -24,7 +26,9 @@ constexpr KernelTable make_table() {
   table.name = V::kName;
   table.linear = &linear<V>;
   table.linear_int8 = &linear_int8<D>;
-  table.quantise = &quantise<V>;
+  table.linear_bf16 = &linear_bf16<PairsFused<typename V::Wide>>;
+  table.round_int8 = &round_int8<V>;
+  table.round_bf16 = &round_bf16<V>;
   table.embed = &embed<V>;
   table.linear_scratch_floats = &linear_scratch_floats<V>;
   table.norm = &norm<V>;

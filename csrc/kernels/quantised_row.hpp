@@ -75,7 +75,7 @@ void quantise_row(const float* x, int64_t cols, uint8_t* row) {
 }
 
 template <class V>
-void quantise(const QuantiseArgs& args) {
+void round_int8(const RoundArgs& args) {
   for (int64_t row = args.begin; row < args.end; ++row) {
     quantise_row<V>(args.x + row * args.x_stride, args.cols, args.out + row * args.out_stride);
   }

@@ -5,8 +5,9 @@
 //
 // Batch invariance. A kernel computes each output in an order of operations that does not depend on how
 // many rows it is given or on the share: each output of `linear` is one chain of fused multiply-adds
-// over k = 0, 1, 2, ..., that of `linear_int8` one chain over groups of columns; attention walks a sequence in fixed chunks at absolute positions. So the same
-// sequence gets the same bits alone, in a batch, in chunks or after a preemption.
+// over k = 0, 1, 2, ..., that of `linear_int8` one chain over groups, that of `linear_bf16` one over pairs of
+// columns; attention walks a sequence in fixed chunks at absolute positions. So the same sequence gets the same
+// bits alone, in a batch, in chunks or after a preemption.
 #pragma once
 
 #include <cstdint>
@@ -33,23 +34,29 @@ struct LinearArgs {
   const float* bias;      // [rows] or null
   int64_t panel_begin, panel_end;
   float* scratch;         // linear_scratch_floats(cols) floats of this thread
-  const uint8_t* x_int8 = nullptr;  // linear_int8 takes these instead of x: rows of quantise()
-  int64_t x_int8_stride = 0;        // bytes
+  const uint8_t* x_rounded = nullptr;  // instead of x: rows of round_int8() or round_bf16()
+  int64_t x_rounded_stride = 0;        // bytes
 };
 
-// out[t] = x[t] as int8 with a scale for each group of 32 columns   for rows [begin, end)
-// The layout of a row, quantised_row_bytes(cols) long, is in quantised_row.hpp.
-struct QuantiseArgs {
+// out[t] = x[t] rounded   for rows [begin, end)
+// round_int8: bytes with a scale for each group of 32 columns, see quantised_row.hpp. cols: a multiple of 32.
+// round_bf16: bfloat16, and a zero behind an odd number of columns.
+struct RoundArgs {
   const float* x;
   int64_t x_stride;
-  int64_t cols;           // a multiple of 32
+  int64_t cols;
   uint8_t* out;
   int64_t out_stride;     // bytes, a multiple of 4
   int64_t begin, end;
 };
 
-constexpr int64_t quantised_row_bytes(int64_t cols) { return cols + cols / kGroup * 16; }
-constexpr int64_t quantised_row_floats(int64_t cols) { return quantised_row_bytes(cols) / 4; }
+// Bytes of a rounded row, and floats that take as much memory.
+constexpr int64_t rounded_row_bytes(Rounding rounding, int64_t cols) {
+  return rounding == Rounding::Int8 ? cols + cols / kGroup * 16 : (cols + 1) / 2 * 4;
+}
+constexpr int64_t rounded_row_floats(Rounding rounding, int64_t cols) {
+  return rounded_row_bytes(rounding, cols) / 4;
+}
 
 // out[t] = dequantised row ids[t] of the packed matrix, times scale   for tokens [begin, end)
 struct EmbedArgs {
@@ -182,11 +189,13 @@ struct ElementArgs {
 };
 
 struct KernelTable {
-  const char* name;  // "scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni", "neon"
+  const char* name;  // "scalar", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "neon"
 
   void (*linear)(const LinearArgs&);
-  void (*linear_int8)(const LinearArgs&);  // quantised types only
-  void (*quantise)(const QuantiseArgs&);
+  void (*linear_int8)(const LinearArgs&);  // types that take so rounded activations, as the next
+  void (*linear_bf16)(const LinearArgs&);
+  void (*round_int8)(const RoundArgs&);
+  void (*round_bf16)(const RoundArgs&);
   void (*embed)(const EmbedArgs&);
   int64_t (*linear_scratch_floats)(int64_t cols);
 
@@ -219,6 +228,7 @@ const KernelTable* avx2_kernels();
 const KernelTable* avx_vnni_kernels();
 const KernelTable* avx512_kernels();
 const KernelTable* avx512_vnni_kernels();
+const KernelTable* avx512_bf16_kernels();
 const KernelTable* neon_kernels();
 
 }  // namespace octavo

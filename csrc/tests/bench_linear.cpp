@@ -1,5 +1,5 @@
 // Speed of matrix products:
-//   test_linear --bench [--isa NAME] [--type NAME] [--threads N] [--tokens N] [--activations int8]
+//   test_linear --bench [--isa NAME] [--type NAME] [--threads N] [--tokens N] [--activations int8|bfloat16]
 //
 // Weights are cold: rounds walk through copies of the layers of a small model that are larger together than
 // the caches. Figures are the best of many rounds, beside the roofs of the machine: fused multiply-adds from
@@ -130,9 +130,11 @@ void measure(const Kernels& kernels, const NamedType& named, const Body& body, c
   const double layer_flops = 2.0 * static_cast<double>(num_tokens) * kLayerWeights;
   const size_t num_layers = body.matrices.size() / std::size(kShapes);
   const size_t layers = std::clamp(static_cast<size_t>(1e8 / layer_flops), size_t{1}, num_layers);
-  const bool is_int8 = options.activations == "int8";
-  const int64_t int8_stride = quantised_row_bytes(1536);
-  std::vector<uint8_t> int8_rows(static_cast<size_t>(int8_stride * num_tokens));
+  const bool is_int8 = options.activations == "int8", is_rounded = !options.activations.empty();
+  const auto round_rows = is_int8 ? kernels.round_int8 : kernels.round_bf16;
+  const auto multiply = is_int8 ? kernels.linear_int8 : kernels.linear_bf16;
+  const int64_t stride = rounded_row_bytes(is_int8 ? Rounding::Int8 : Rounding::BFloat16, 1536);
+  std::vector<uint8_t> rounded(static_cast<size_t>(stride * num_tokens));
   const double taken = best_round(num_threads, [&](int round, int thread) {
     const size_t first = static_cast<size_t>(round) * layers * std::size(kShapes);
     for (size_t i = first; i < first + layers * std::size(kShapes); ++i) {
@@ -142,15 +144,15 @@ void measure(const Kernels& kernels, const NamedType& named, const Body& body, c
                                matrix.cols, x.data(), matrix.cols, num_tokens, out.data(), matrix.rows,
                                nullptr, panels * thread / num_threads,
                                panels * (thread + 1) / num_threads,
-                               scratch[static_cast<size_t>(thread)].data(), int8_rows.data(), int8_stride};
-      if (!is_int8) {
+                               scratch[static_cast<size_t>(thread)].data(), rounded.data(), stride};
+      if (!is_rounded) {
         kernels.linear(args);
         continue;
       }
       // Nobody waits for the rows of other threads, which hold the same numbers in every round.
-      kernels.quantise({x.data(), matrix.cols, matrix.cols, int8_rows.data(), int8_stride,
-                        num_tokens * thread / num_threads, num_tokens * (thread + 1) / num_threads});
-      kernels.linear_int8(args);
+      round_rows({x.data(), matrix.cols, matrix.cols, rounded.data(), stride, num_tokens * thread / num_threads,
+                  num_tokens * (thread + 1) / num_threads});
+      multiply(args);
     }
   });
   const double share = static_cast<double>(layers) / static_cast<double>(num_layers);
@@ -205,6 +207,7 @@ int run_benchmark(const std::vector<const Kernels*>& all, int num_arguments, cha
     for (const NamedType& named : kTypes) {
       if (!options.type.empty() && options.type != named.name) continue;
       if (options.activations == "int8" && !takes_int8(named.type)) continue;
+      if (options.activations == "bfloat16" && named.type != WeightType::BF16) continue;
       const Body body = make_body(named.type, 400 << 20);
       for (const int64_t num_tokens : token_counts) measure(*kernels, named, body, options, num_tokens);
     }

@@ -1,5 +1,5 @@
 // The kernels of one instruction set for test_linear.cpp, chosen by OCTAVO_TEST_{SCALAR,AVX2,AVX_VNNI,AVX512,
-// AVX512_VNNI,NEON}.
+// AVX512_VNNI,AVX512_BF16,NEON}.
 #include "linear_kernels.hpp"
 
 #if defined(OCTAVO_TEST_SCALAR)
@@ -34,6 +34,14 @@
 #define OCTAVO_TEST_DOT DotAvx512Vnni
 #define OCTAVO_TEST_NAME "avx512_vnni"
 #define OCTAVO_TEST_ENTRY avx512_vnni_test_kernels
+#elif defined(OCTAVO_TEST_AVX512_BF16)
+#include "simd/dot_vnni.hpp"
+#include "simd/pairs_avx512.hpp"
+#define OCTAVO_TEST_POLICY Avx512
+#define OCTAVO_TEST_DOT DotAvx512Vnni
+#define OCTAVO_TEST_PAIRS PairsAvx512
+#define OCTAVO_TEST_NAME "avx512_bf16"
+#define OCTAVO_TEST_ENTRY avx512_bf16_test_kernels
 #else
 #include "simd/dot_neon.hpp"
 #define OCTAVO_TEST_POLICY Neon
@@ -44,8 +52,14 @@
 
 #include "kernels/embed.hpp"
 #include "kernels/linear.hpp"
+#include "kernels/linear_bf16.hpp"
 #include "kernels/linear_int8.hpp"
 #include "kernels/quantised_row.hpp"
+#include "kernels/rounded_row.hpp"
+
+#ifndef OCTAVO_TEST_PAIRS
+#define OCTAVO_TEST_PAIRS PairsFused<OCTAVO_TEST_POLICY::Wide>
+#endif
 
 namespace octavo::tests {
 namespace {
@@ -193,7 +207,9 @@ const Kernels* OCTAVO_TEST_ENTRY() {
   static const Kernels kernels = {OCTAVO_TEST_NAME,
                                   linear<V>,
                                   linear_int8<OCTAVO_TEST_DOT>,
-                                  quantise<V>,
+                                  linear_bf16<OCTAVO_TEST_PAIRS>,
+                                  round_int8<V>,
+                                  round_bf16<V>,
                                   embed<V>,
                                   linear_scratch_floats<V>,
                                   vector_results<V>,

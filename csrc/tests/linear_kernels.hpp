@@ -12,7 +12,9 @@ struct Kernels {
   const char* name;
   void (*linear)(const LinearArgs&);
   void (*linear_int8)(const LinearArgs&);
-  void (*quantise)(const QuantiseArgs&);
+  void (*linear_bf16)(const LinearArgs&);
+  void (*round_int8)(const RoundArgs&);
+  void (*round_bf16)(const RoundArgs&);
   void (*embed)(const EmbedArgs&);
   int64_t (*linear_scratch_floats)(int64_t cols);
   // Every function of the vector layer on three vectors of eight floats; returns the number of words
@@ -36,6 +38,7 @@ __attribute__((weak)) const Kernels* avx2_test_kernels();
 __attribute__((weak)) const Kernels* avx_vnni_test_kernels();
 __attribute__((weak)) const Kernels* avx512_test_kernels();
 __attribute__((weak)) const Kernels* avx512_vnni_test_kernels();
+__attribute__((weak)) const Kernels* avx512_bf16_test_kernels();
 __attribute__((weak)) const Kernels* neon_test_kernels();
 
 }  // namespace octavo::tests

@@ -1,5 +1,5 @@
 // What a matrix product is, written down a second time without regard to speed: what kernels/linear.hpp and
-// kernels/linear_int8.hpp are checked against, bit for bit.
+// kernels/linear_{int8,bf16}.hpp are checked against, bit for bit.
 #pragma once
 
 #include <algorithm>
@@ -30,6 +30,33 @@ inline std::vector<float> chain_products(const Matrix& matrix, const std::vector
         sum = std::fma(x[static_cast<size_t>(t * x_stride + k)], w[k], sum);
       }
       out.push_back(bias ? sum + bias[row] : sum);
+    }
+  }
+  return out;
+}
+
+// The definition of a product with bfloat16 activations: one chain over pairs of columns, the odd one first.
+inline std::vector<float> bf16_products(const Matrix& matrix, const std::vector<float>& x, int64_t x_stride,
+                                        int64_t num_tokens, const float* bias) {
+  const size_t even_cols = static_cast<size_t>(matrix.cols + matrix.cols % 2);
+  std::vector<std::vector<float>> rows(static_cast<size_t>(num_tokens), std::vector<float>(even_cols));
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    for (int64_t k = 0; k < matrix.cols; ++k) {
+      const uint16_t half = nearest_half(x[static_cast<size_t>(t * x_stride + k)], 0x7f80, bf16_value);
+      rows[static_cast<size_t>(t)][static_cast<size_t>(k)] = bf16_value(half);
+    }
+  }
+  std::vector<float> out(static_cast<size_t>(num_tokens * matrix.rows)), w(even_cols);
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    for (int64_t k = 0; k < matrix.cols; ++k) w[static_cast<size_t>(k)] = matrix.value(row, k);
+    for (int64_t t = 0; t < num_tokens; ++t) {
+      const std::vector<float>& own = rows[static_cast<size_t>(t)];
+      float sum = 0.0f;
+      for (size_t k = 0; k < even_cols; k += 2) {
+        sum = std::fma(own[k + 1], w[k + 1], sum);
+        sum = std::fma(own[k], w[k], sum);
+      }
+      out[static_cast<size_t>(t * matrix.rows + row)] = bias ? sum + bias[row] : sum;
     }
   }
   return out;
@@ -102,6 +129,27 @@ inline std::vector<float> int8_products(const Matrix& matrix, const std::vector<
     }
   }
   return out;
+}
+
+// What activations are rounded to.
+enum class Activations { Float32, Int8, BFloat16 };
+
+constexpr bool takes(WeightType type, Activations activations) {
+  if (activations == Activations::Float32) return true;
+  return takes(type, activations == Activations::Int8 ? Rounding::Int8 : Rounding::BFloat16);
+}
+
+inline const char* name_of(Activations activations) {
+  return activations == Activations::Int8 ? "int8" : activations == Activations::BFloat16 ? "bf16" : "float32";
+}
+
+inline std::vector<float> defined_products(Activations activations, const Matrix& matrix,
+                                           const std::vector<float>& x, int64_t x_stride, int64_t num_tokens,
+                                           const float* bias) {
+  const auto definition = activations == Activations::Int8       ? int8_products
+                          : activations == Activations::BFloat16 ? bf16_products
+                                                                 : chain_products;
+  return definition(matrix, x, x_stride, num_tokens, bias);
 }
 
 }  // namespace octavo::tests

@@ -5,8 +5,9 @@
 //   g++ $flags -c tests/linear_kernels.cpp -o avx2.o   -DOCTAVO_TEST_AVX2 -mavx2 -mfma -mf16c
 //   g++ $flags -c tests/linear_kernels.cpp -o avx512.o -DOCTAVO_TEST_AVX512
 //     with -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl
-//   and the same with -DOCTAVO_TEST_AVX_VNNI -mavxvnni and -DOCTAVO_TEST_AVX512_VNNI -mavx512vnni besides
-//   g++ $flags tests/test_linear.cpp tests/bench_linear.cpp packing.cpp *.o -pthread -o test_linear
+//   and the same with -DOCTAVO_TEST_AVX_VNNI -mavxvnni, -DOCTAVO_TEST_AVX512_VNNI -mavx512vnni, and
+//   -DOCTAVO_TEST_AVX512_BF16 -mavx512vnni -mavx512bf16 besides
+//   g++ $flags tests/test_linear.cpp tests/bench_linear.cpp packing.cpp threads.cpp *.o -pthread -o test_linear
 //
 // On 64-bit Arm: scalar.o, and neon.o with -DOCTAVO_TEST_NEON.
 //
@@ -27,6 +28,7 @@
 #include "matrices.hpp"
 #include "packing.hpp"
 #include "product_definitions.hpp"
+#include "threads.hpp"
 
 namespace octavo::tests {
 
@@ -52,6 +54,8 @@ std::vector<const Kernels*> runnable_kernels() {
   if (avx_vnni_test_kernels && has_avx2 && has_avx_vnni) all.push_back(avx_vnni_test_kernels());
   const bool has_avx512_vnni = has_avx512 && __builtin_cpu_supports("avx512vnni");
   if (avx512_vnni_test_kernels && has_avx512_vnni) all.push_back(avx512_vnni_test_kernels());
+  const bool has_avx512_bf16 = has_avx512_vnni && has_leaf && (eax & 32);
+  if (avx512_bf16_test_kernels && has_avx512_bf16) all.push_back(avx512_bf16_test_kernels());
 #endif
   return all;
 }
@@ -67,17 +71,19 @@ struct ProductCase {
   int64_t x_stride;
   const float* bias;
   std::vector<int64_t> splits;  // panels at which the work is cut
-  bool is_int8 = false;         // quantise the activations
+  Activations activations = Activations::Float32;
 };
 
-// All rows of a case as int8, `stride` bytes to a row.
-std::vector<uint8_t> quantised_rows(const Kernels& kernels, const ProductCase& c, int64_t num_tokens,
-                                    int64_t stride) {
+// All rows of a case rounded, `stride` bytes to a row.
+std::vector<uint8_t> rounded_rows(const Kernels& kernels, const ProductCase& c, int64_t num_tokens,
+                                  int64_t stride) {
+  if (c.activations == Activations::Float32) return {};
   std::vector<uint8_t> rows(static_cast<size_t>((num_tokens + 1) * stride), 77);
-  kernels.quantise({c.x->data(), c.x_stride, c.matrix->cols, rows.data(), stride, 0, num_tokens});
+  const auto round = c.activations == Activations::Int8 ? kernels.round_int8 : kernels.round_bf16;
+  round({c.x->data(), c.x_stride, c.matrix->cols, rows.data(), stride, 0, num_tokens});
   const bool others_untouched = std::all_of(rows.begin() + num_tokens * stride, rows.end(),
                                             [](uint8_t byte) { return byte == 77; });
-  check(others_untouched, "%s: something else than rows quantised", kernels.name);
+  check(others_untouched, "%s: something else than rows rounded", kernels.name);
   return rows;
 }
 
@@ -87,18 +93,19 @@ std::vector<float> products(const Kernels& kernels, const ProductCase& c, int64_
   const int64_t out_stride = matrix.rows + 3;
   std::vector<float> out(static_cast<size_t>((num_tokens + 1) * out_stride), kUntouched);
   std::vector<float> scratch(static_cast<size_t>(kernels.linear_scratch_floats(matrix.cols)) + 1, kUntouched);
-  const int64_t int8_stride = quantised_row_bytes(matrix.cols) + 12;
-  const std::vector<uint8_t> int8_rows =
-      c.is_int8 ? quantised_rows(kernels, c, num_tokens, int8_stride) : std::vector<uint8_t>();
+  const int64_t rounded_stride = 2 * matrix.cols + 16;
+  const std::vector<uint8_t> rounded = rounded_rows(kernels, c, num_tokens, rounded_stride);
+  const auto multiply = c.activations == Activations::Int8       ? kernels.linear_int8
+                        : c.activations == Activations::BFloat16 ? kernels.linear_bf16
+                                                                 : kernels.linear;
   // The last share first, so that rows which an earlier share should leave alone are noticed.
   std::vector<int64_t> cuts = c.splits;
   int64_t end = matrix.num_panels();
   for (cuts.insert(cuts.begin(), 0); !cuts.empty(); cuts.pop_back()) {
     const LinearArgs args = {matrix.type, matrix.panels.data(), matrix.bytes_of_panel(), matrix.rows,
                              matrix.cols, c.x->data(), c.x_stride, num_tokens, out.data(), out_stride,
-                             c.bias, cuts.back(), end, scratch.data(), int8_rows.data(), int8_stride};
-    if (c.is_int8) kernels.linear_int8(args);
-    else kernels.linear(args);
+                             c.bias, cuts.back(), end, scratch.data(), rounded.data(), rounded_stride};
+    multiply(args);
     end = cuts.back();
   }
   check(scratch.back() == kUntouched, "%s: scratch memory overrun", kernels.name);
@@ -221,7 +228,8 @@ void check_against_double(const ProductCase& c, const std::vector<float>& chain,
                           const char* name) {
   const Matrix& matrix = *c.matrix;
   // Activations of a group lose up to half of 1 / 127 of the largest, here 1.
-  const double tolerance = c.is_int8 ? 0.5 / 127 : 1e-5;
+  const bool is_int8 = c.activations == Activations::Int8;
+  const double tolerance = is_int8 ? 0.5 / 127 : c.activations == Activations::BFloat16 ? 0x1p-8 : 1e-5;
   for (int64_t t = 0; t < num_tokens; t += 7) {
     for (int64_t row = 0; row < matrix.rows; ++row) {
       double sum = 0, size = 0;
@@ -229,7 +237,7 @@ void check_against_double(const ProductCase& c, const std::vector<float>& chain,
         const double term = static_cast<double>(matrix.value(row, k)) *
                             (*c.x)[static_cast<size_t>(t * c.x_stride + k)];
         sum += term;
-        size += c.is_int8 ? std::fabs(matrix.value(row, k)) : std::fabs(term);
+        size += is_int8 ? std::fabs(matrix.value(row, k)) : std::fabs(term);
       }
       if (c.bias) sum += c.bias[row];
       const double error = std::fabs(sum - chain[static_cast<size_t>(t * matrix.rows + row)]);
@@ -240,7 +248,7 @@ void check_against_double(const ProductCase& c, const std::vector<float>& chain,
 
 // Every instruction set gives the bits of the definition, for any number of tokens and any split.
 void check_products(const std::vector<const Kernels*>& all, const NamedType& named, int64_t rows,
-                    int64_t cols, const std::vector<int64_t>& token_counts, bool is_int8) {
+                    int64_t cols, const std::vector<int64_t>& token_counts, Activations activations) {
   Random random(4);
   const Matrix matrix = random_matrix(named.type, rows, cols, random);
   const int64_t x_stride = cols + 5;
@@ -250,18 +258,17 @@ void check_products(const std::vector<const Kernels*>& all, const NamedType& nam
   const int64_t last = matrix.num_panels();
   const std::vector<std::vector<int64_t>> ways_to_split = {{}, {last / 2}, {1, 1, last / 3, last - 1}};
   for (const float* b : {static_cast<const float*>(nullptr), bias.data()}) {
-    ProductCase c{&matrix, &x, x_stride, b, {}, is_int8};
-    const auto definition = is_int8 ? int8_products : chain_products;
-    const std::vector<float> expected = definition(matrix, x, x_stride, most, b);
+    ProductCase c{&matrix, &x, x_stride, b, {}, activations};
+    const std::vector<float> expected = defined_products(activations, matrix, x, x_stride, most, b);
     check_against_double(c, expected, most, named.name);
     for (const int64_t num_tokens : token_counts) {
       const std::vector<float> first(expected.begin(), expected.begin() + num_tokens * rows);
       const size_t way = static_cast<size_t>(num_tokens) % ways_to_split.size();
       c.splits = ways_to_split[b ? way : 0];
       for (const Kernels* kernels : all) {
-        check(same_bits(first, products(*kernels, c, num_tokens)), "%s %s, %lld x %lld, %lld tokens%s",
+        check(same_bits(first, products(*kernels, c, num_tokens)), "%s %s, %lld x %lld, %lld tokens of %s",
               kernels->name, named.name, static_cast<long long>(rows), static_cast<long long>(cols),
-              static_cast<long long>(num_tokens), is_int8 ? " of int8" : "");
+              static_cast<long long>(num_tokens), name_of(activations));
       }
     }
   }
@@ -273,15 +280,16 @@ std::vector<int64_t> range(int64_t first, int64_t last) {
   return values;
 }
 
-void check_product_shapes(const std::vector<const Kernels*>& all, const NamedType& named, bool is_int8) {
+void check_product_shapes(const std::vector<const Kernels*>& all, const NamedType& named,
+                          Activations activations) {
   const int64_t block = block_elements(named.type);
-  check_products(all, named, 100, block == 1 ? 96 : block, range(1, 70), is_int8);
-  check_products(all, named, 8, block, {0, 1, 5}, is_int8);
-  check_products(all, named, 1, block, {1, 2, 9}, is_int8);
-  check_products(all, named, 77, 1280, {1, 3, 13, 100}, is_int8);  // more than one scratch panel
+  check_products(all, named, 100, block == 1 ? 96 : block, range(1, 70), activations);
+  check_products(all, named, 8, block, {0, 1, 5}, activations);
+  check_products(all, named, 1, block, {1, 2, 9}, activations);
+  check_products(all, named, 77, 1280, {1, 3, 13, 100}, activations);  // more than one scratch panel
   if (block == 1) {
-    for (int64_t cols = 1; cols <= 9; ++cols) check_products(all, named, 19, cols, {1, 2, 6, 25}, false);
-    check_products(all, named, 40, 1027, {1, 4, 33}, false);
+    for (int64_t cols = 1; cols <= 9; ++cols) check_products(all, named, 19, cols, {1, 2, 6, 25}, activations);
+    check_products(all, named, 40, 1027, {1, 4, 33}, activations);
   }
 }
 
@@ -295,11 +303,38 @@ void check_extremes(const std::vector<const Kernels*>& all, const NamedType& nam
     pack(matrix, named.type);
     std::vector<float> x(static_cast<size_t>(num_tokens * cols));
     for (size_t i = 0; i < x.size(); ++i) x[i] = i / static_cast<size_t>(cols) % 2 ? 1.0f : -1.0f;
-    ProductCase c{&matrix, &x, cols, nullptr, {}, true};
+    ProductCase c{&matrix, &x, cols, nullptr, {}, Activations::Int8};
     const std::vector<float> expected = int8_products(matrix, x, cols, num_tokens, nullptr);
     for (const Kernels* kernels : all) {
       check(same_bits(expected, products(*kernels, c, num_tokens)), "%s %s of bytes %d", kernels->name,
             named.name, byte);
+    }
+  }
+}
+
+// Products of bfloat16 near the smallest normal number and beyond the largest.
+void check_pairs_of_any_size(const std::vector<const Kernels*>& all) {
+  Random random(10);
+  for (int round = 0; round < 2000; ++round) {
+    const int64_t rows = 16, cols = 6, num_tokens = 3;
+    Matrix matrix{WeightType::BF16, rows, cols, random_rows(WeightType::BF16, rows, cols, random), {}};
+    const auto any_bits = [&] {
+      const int64_t exponent = round % 2 ? random.below(255) : random.below(10) ? random.between(40, 90) : 0;
+      return static_cast<uint32_t>(random.below(2) << 31 | exponent << 23 | random.below(int64_t{1} << 23));
+    };
+    for (size_t at = 0; at < matrix.file.size(); at += 2) {
+      const uint16_t half = static_cast<uint16_t>(any_bits() >> 16);
+      std::memcpy(&matrix.file[at], &half, sizeof half);
+    }
+    pack(matrix, WeightType::BF16);
+    std::vector<float> x(static_cast<size_t>(num_tokens * cols));
+    for (float& value : x) value = float_of(any_bits());
+    const ProductCase c{&matrix, &x, cols, nullptr, {}, Activations::BFloat16};
+    const std::vector<float> first = products(*all.front(), c, num_tokens);
+    for (const Kernels* kernels : all) {
+      const std::vector<float> own = products(*kernels, c, num_tokens);
+      check(std::equal(own.begin(), own.end(), first.begin(), same_number), "%s differs from %s", kernels->name,
+            all.front()->name);
     }
   }
 }
@@ -317,10 +352,10 @@ void check_quantised_rows(const std::vector<const Kernels*>& all) {
     }
   }
   Matrix shape{WeightType::F32, 0, cols, {}, {}};
-  const ProductCase c{&shape, &x, cols, nullptr, {}, true};
-  const int64_t stride = quantised_row_bytes(cols);
+  const ProductCase c{&shape, &x, cols, nullptr, {}, Activations::Int8};
+  const int64_t stride = rounded_row_bytes(Rounding::Int8, cols);
   for (const Kernels* kernels : all) {
-    const std::vector<uint8_t> rows = quantised_rows(*kernels, c, num_rows, stride);
+    const std::vector<uint8_t> rows = rounded_rows(*kernels, c, num_rows, stride);
     bool equal = true;
     for (int64_t row = 0; row < num_rows; ++row) {
       const QuantisedTwin twin = quantised_twin(x.data() + row * cols, cols);
@@ -376,12 +411,12 @@ void check_conversion(const Kernels& kernels, WeightType from, WeightType to) {
 }
 
 // A token with infinities and NaN spoils its own outputs only.
-void check_isolation(const Kernels& kernels, const NamedType& named, bool is_int8) {
+void check_isolation(const Kernels& kernels, const NamedType& named, Activations activations) {
   Random random(7);
   const int64_t cols = std::max<int64_t>(block_elements(named.type), 16), num_tokens = 9;
   const Matrix matrix = random_matrix(named.type, 24, cols, random);
   std::vector<float> x = random_floats(num_tokens * cols, random);
-  ProductCase c{&matrix, &x, cols, nullptr, {}, is_int8};
+  ProductCase c{&matrix, &x, cols, nullptr, {}, activations};
   const std::vector<float> clean = products(kernels, c, num_tokens);
   for (int64_t k = 0; k < cols; ++k) x[static_cast<size_t>(4 * cols + k)] = k % 2 ? INFINITY : NAN;
   std::vector<float> spoilt = products(kernels, c, num_tokens);
@@ -418,11 +453,17 @@ int run_checks(const std::vector<const Kernels*>& all) {
     each_type([&](const NamedType& named) { check_embedding(all, named); });
   });
   run("products are one chain for any tokens, split, bias and instruction set", [&] {
-    each_type([&](const NamedType& named) { check_product_shapes(all, named, false); });
+    each_type([&](const NamedType& named) { check_product_shapes(all, named, Activations::Float32); });
   });
   run("activations become int8 as defined", [&] { check_quantised_rows(all); });
   run("products with int8 activations are as defined, for any tokens and split", [&] {
-    each_int8_type([&](const NamedType& named) { check_product_shapes(all, named, true); });
+    each_int8_type([&](const NamedType& named) { check_product_shapes(all, named, Activations::Int8); });
+  });
+  run("products with bfloat16 activations are as defined, for any tokens and split", [&] {
+    check_product_shapes(all, {WeightType::BF16, "BF16"}, Activations::BFloat16);
+  });
+  run("they give the same bits where numbers overflow and where denormals count as zero", [&] {
+    ThreadPool(1, false).run([&](int) { check_pairs_of_any_size(all); });
   });
   run("the largest weights and activations overflow nothing", [&] {
     each_int8_type([&](const NamedType& named) { check_extremes(all, named); });
@@ -433,8 +474,9 @@ int run_checks(const std::vector<const Kernels*>& all) {
   run("a token of NaN and infinity spoils its own outputs only", [&] {
     each_type([&](const NamedType& named) {
       for (const Kernels* kernels : all) {
-        check_isolation(*kernels, named, false);
-        if (takes_int8(named.type)) check_isolation(*kernels, named, true);
+        for (const Activations activations : {Activations::Float32, Activations::Int8, Activations::BFloat16}) {
+          if (takes(named.type, activations)) check_isolation(*kernels, named, activations);
+        }
       }
     });
   });

@@ -236,6 +236,12 @@ class Activation(Enum):
     CLAMPED_SWIGLU = 7
     HARDTANH = 8
 
+class Rounding(Enum):
+    """What activations are rounded to before they are multiplied; see csrc/types.hpp."""
+
+    INT8 = 0
+    BFLOAT16 = 1
+
 class Scoring(Enum):
     """What a router chooses experts by; see csrc/router.hpp."""
 
@@ -256,8 +262,8 @@ class View:
     @property
     def width(self) -> int: ...
 
-def quantised_row_floats(cols: int) -> int:
-    """Width, counted in float32, of a row of `cols` activations as int8."""
+def rounded_row_floats(rounding: Rounding, cols: int) -> int:
+    """Width, counted in float32, of a row of `cols` rounded activations."""
 
 class Program:
     """A flat list of operations; each method adds one and checks it.
@@ -266,22 +272,27 @@ class Program:
     """
 
     def __init__(
-        self, weights: Weights, arena_floats: int, max_tokens: int, wanted_rows: int
+        self,
+        weights: Weights,
+        arena_floats: int,
+        max_tokens: int,
+        wanted_rows: int,
+        rounding: Rounding = Rounding.INT8,
     ) -> None: ...
     def embed(self, rows: Rows, barrier: bool, table: int, scale: float, out: View) -> None: ...
     def embed_positions(self, rows: Rows, barrier: bool, table: int, out: View) -> None: ...
     def embed_segments(self, rows: Rows, barrier: bool, table: int, out: View) -> None: ...
-    def quantise(self, rows: Rows, barrier: bool, x: View, out: View) -> None: ...
+    def round_rows(self, rows: Rows, barrier: bool, x: View, out: View) -> None: ...
     def linear(
         self,
         rows: Rows,
         barrier: bool,
         matrix: int,
         x: View | None,
-        x_int8: View | None,
+        x_rounded: View | None,
         out: View,
     ) -> None:
-        """Quantised parts of the matrix read `x_int8` where it is given, all others `x`."""
+        """Parts of a type that takes the rounding read `x_rounded`, all others `x`."""
 
     def norm(
         self, rows: Rows, barrier: bool, weight: int, eps: float, x: View, out: View
@@ -360,13 +371,13 @@ class Program:
         down: Sequence[int],
         activation: Activation,
         is_weighted: bool,
-        inner_int8: bool,
+        inner_rounded: bool,
         x: View | None,
-        x_int8: View | None,
+        x_rounded: View | None,
         routing: View,
         out: View,
     ) -> None:
-        """Quantised parts of `gate_up` read `x_int8` where it is given, all others `x`."""
+        """Parts of `gate_up` of a type that takes the rounding read `x_rounded`, all others `x`."""
 
     def head_products(
         self, rows: Rows, barrier: bool, heads: Sequence[int], x: View, out: View

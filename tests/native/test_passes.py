@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from octavo._native import Rows
+from octavo._native import Rounding, Rows
 from octavo.backends.native.operations import (
     Attend,
-    ProductInt8,
-    Quantise,
     Recording,
+    RoundedInputs,
+    RoundedProduct,
+    RoundRows,
     TakeWanted,
     Value,
 )
-from octavo.backends.native.passes import optimise, quantise_inputs, take_wanted_early
+from octavo.backends.native.passes import optimise, round_inputs, take_wanted_early
 from octavo.backends.native.recorder import Recorder
 from octavo.ops.ops import AttentionSpec
 from octavo.ops.weights import Embedding, Linear, Vector
@@ -96,9 +97,9 @@ def test_products_of_one_input_share_its_int8_rows() -> None:
     total = ops.add(ops.linear(x, wide_linear(1)), ops.linear(x, wide_linear(2)))
     recording = ops.finish(ops.wanted_rows(ops.linear(total, wide_linear(3))))
 
-    quantised = quantise_inputs(recording, {1: False, 2: False})
+    quantised = round_inputs(recording, RoundedInputs(Rounding.INT8, {1: False, 2: False}))
 
-    assert ["Embed", "Quantise", "ProductInt8", "ProductInt8", "Add", "Product"] == names(
+    assert ["Embed", "RoundRows", "RoundedProduct", "RoundedProduct", "Add", "Product"] == names(
         quantised, Rows.TOKENS
     )
     _, quantise, first, second = quantised.operations[:4]
@@ -116,9 +117,9 @@ def test_a_matrix_of_mixed_types_reads_its_input_in_both_forms() -> None:
         )
     )
 
-    quantised = quantise_inputs(recording, {1: True})
+    quantised = round_inputs(recording, RoundedInputs(Rounding.INT8, {1: True}))
 
-    products = [op for op in quantised.operations if isinstance(op.kind, ProductInt8)]
+    products = [op for op in quantised.operations if isinstance(op.kind, RoundedProduct)]
     assert [left, right] == [product.inputs[1] for product in products]
-    sources = [op.inputs for op in quantised.operations if isinstance(op.kind, Quantise)]
+    sources = [op.inputs for op in quantised.operations if isinstance(op.kind, RoundRows)]
     assert [(left,), (right,)] == sources

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo._native import Rows
+from octavo._native import Rounding, Rows
 from octavo.backends.native.operations import (
     Add,
     Buffer,
@@ -17,10 +17,11 @@ from octavo.backends.native.operations import (
     Operation,
     Product,
     Recording,
+    RoundedInputs,
     Value,
     whole,
 )
-from octavo.backends.native.passes import optimise, quantise_inputs
+from octavo.backends.native.passes import optimise, round_inputs
 from octavo.backends.native.placement import Placement, StepSize, place
 from octavo.backends.native.recorder import Recorder
 from octavo.ops.ops import AttentionSpec
@@ -76,7 +77,8 @@ def with_int8(recording: Recording) -> Recording:
         if operation.inputs and operation.inputs[-1].width == 32
         for matrix in matrices_of(operation)
     ]
-    return quantise_inputs(recording, {matrix: matrix % 2 == 0 for matrix in matrices})
+    is_mixed = {matrix: matrix % 2 == 0 for matrix in matrices}
+    return round_inputs(recording, RoundedInputs(Rounding.INT8, is_mixed))
 
 
 def matrices_of(operation: Operation) -> list[int]:

@@ -121,8 +121,8 @@ def test_a_correction_changes_who_is_chosen_and_not_what_they_weigh() -> None:
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("type", [WeightType.F32, WeightType.BF16, WeightType.Q4_0])
-@pytest.mark.parametrize("int8_activations", [False, True])
-def test_experts_of_any_weight_type(isa: str, type: WeightType, int8_activations: bool) -> None:
+@pytest.mark.parametrize("activation_dtype", ["float32", "bfloat16", "int8"])
+def test_experts_of_any_weight_type(isa: str, type: WeightType, activation_dtype: str) -> None:
     """Of one token and of many; one expert mixes types in its first product."""
     size = 64
 
@@ -130,11 +130,11 @@ def test_experts_of_any_weight_type(isa: str, type: WeightType, int8_activations
         return ask_experts(weights, size, size)
 
     tensors = expert_tensors(type, type, size, size)
-    twins = OpTwins(isa=isa, tensors=tensors, ask=ask, int8_activations=int8_activations)
+    twins = OpTwins(isa=isa, tensors=tensors, ask=ask, activation_dtype=activation_dtype)
     for num_tokens in (1, 2, 19):
         x, routing = random_rows(num_tokens, size), routing_of(num_tokens)
         # A rounded activation may fall to the other side of a half.
-        tolerance = 4e-3 if int8_activations else 2e-5
+        tolerance = 2e-5 if activation_dtype == "float32" else 4e-3
         twins.assert_close(run_experts, plain_batch(num_tokens), x, routing, atol=tolerance)
 
 
@@ -167,7 +167,7 @@ def test_a_row_of_experts_keeps_its_bits_among_any_others(num_threads: int) -> N
 
     tensors = expert_tensors(WeightType.Q4_0, WeightType.Q8_0, 32, 32)
     twins = OpTwins(
-        num_threads=num_threads, tensors=tensors, ask=ask, block_size=16, int8_activations=True
+        num_threads=num_threads, tensors=tensors, ask=ask, block_size=16, activation_dtype="int8"
     )
     num_rows = 600  # times 8 experts: more than are gathered at a time
     x, routing = random_rows(num_rows, 32), routing_of(num_rows, NUM_EXPERTS)

@@ -67,7 +67,7 @@ def test_linear_of_int8_activations(isa: str, type: WeightType, out_features: in
             return weights.linear(["w"], [out_features], in_features)
 
         tensors = {"w.weight": random_view("w", type, out_features, in_features, seed=7)}
-        twins = OpTwins(isa=isa, tensors=tensors, ask=ask, int8_activations=True)
+        twins = OpTwins(isa=isa, tensors=tensors, ask=ask, activation_dtype="int8")
         for num_tokens in NUM_TOKENS:
             x = random_rows(num_tokens, in_features, seed=in_features)
             x[:, 5] *= 30.0
@@ -77,8 +77,30 @@ def test_linear_of_int8_activations(isa: str, type: WeightType, out_features: in
             )
 
 
-@pytest.mark.parametrize("int8_activations", [False, True])
-def test_linear_of_several_tensors_with_biases(isa: str, int8_activations: bool) -> None:
+@pytest.mark.parametrize("out_features", [1, 8, 13, 40])
+def test_linear_of_bfloat16_activations(isa: str, out_features: int) -> None:
+    """Of odd and even numbers of columns; both back ends round the same numbers."""
+    for in_features in column_counts(WeightType.BF16):
+
+        def ask(weights: Weights, in_features: int = in_features) -> Linear:
+            return weights.linear(["w"], [out_features], in_features)
+
+        tensors = {"w.weight": random_view("w", WeightType.BF16, out_features, in_features, seed=7)}
+        twins = OpTwins(isa=isa, tensors=tensors, ask=ask, activation_dtype="bfloat16")
+        exact = OpTwins(isa=isa, tensors=tensors, ask=ask)
+        for num_tokens in NUM_TOKENS:
+            x, batch = (
+                random_rows(num_tokens, in_features, seed=in_features),
+                plain_batch(num_tokens),
+            )
+            twins.assert_close(lambda ops, w, x: ops.linear(x, w), batch, x)
+            product = twins.native(lambda ops, w, x: ops.linear(x, w), batch, x)
+            rounded = exact.native(lambda ops, w, x: ops.linear(x, w), batch, x.bfloat16().float())
+            torch.testing.assert_close(product, rounded, rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("activation_dtype", ["float32", "bfloat16", "int8"])
+def test_linear_of_several_tensors_with_biases(isa: str, activation_dtype: str) -> None:
     """Parts of several types and of any number of rows, one of them in rotary pairs."""
     tensors = {
         "q.weight": random_view("q", WeightType.Q4_K, 24, 256, seed=1, interleaved_heads=2),
@@ -94,7 +116,7 @@ def test_linear_of_several_tensors_with_biases(isa: str, int8_activations: bool)
     def ask(weights: Weights) -> Linear:
         return weights.linear(["q", "k", "v", "g"], [24, 12, 12, 5], 256, bias=True)
 
-    twins = OpTwins(isa=isa, tensors=tensors, ask=ask, int8_activations=int8_activations)
+    twins = OpTwins(isa=isa, tensors=tensors, ask=ask, activation_dtype=activation_dtype)
     for num_tokens in NUM_TOKENS:
         x = random_rows(num_tokens, 256, seed=num_tokens)
         twins.assert_close(lambda ops, w, x: ops.linear(x, w), plain_batch(num_tokens), x)

@@ -38,6 +38,7 @@ ISA_FLAGS: dict[str, tuple[str, ...]] = {
     "avx_vnni": (*_AVX2, "-mavxvnni"),
     "avx512": _AVX512,
     "avx512_vnni": (*_AVX512, "-mavx512vnni"),
+    "avx512_bf16": (*_AVX512, "-mavx512vnni", "-mavx512bf16"),
 }
 
 
@@ -62,7 +63,7 @@ PROGRAMS = {
     "kernels": Program(("tests/test_kernels.cpp",), uses_isa=True),
     "attention": Program(("tests/test_attention.cpp", "row_groups.cpp"), uses_isa=True),
     "linear": Program(
-        ("tests/test_linear.cpp", "tests/bench_linear.cpp", "packing.cpp"),
+        ("tests/test_linear.cpp", "tests/bench_linear.cpp", "packing.cpp", "threads.cpp"),
         per_isa=("tests/linear_kernels.cpp",),
     ),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -40,10 +41,10 @@ class OpTwins:
         head_dim: int = 8,
         block_size: int = 8,
         kv_type: KvType = KvType.F32,
-        int8_activations: bool = False,
+        activation_dtype: str = "float32",
     ) -> None:
         num_blocks = 64
-        torch_weights = TorchWeights(tensors or {}, int8_activations=int8_activations)
+        torch_weights = TorchWeights(tensors or {}, activation_dtype=activation_dtype)
         self._torch_handles = ask(torch_weights)
         self._torch_tensors = torch_weights.load(CPU, lambda done: None)
         self._torch_cache = TorchKvCache(
@@ -61,8 +62,10 @@ class OpTwins:
         native_weights.load(threads, lambda done: None)
         kv = _native.KvPool(kv_type, num_blocks, block_size, [(num_kv_heads, head_dim)])
         kernels = _native.find_kernels(isa)
-        matrices = native_weights.quantised_matrices if int8_activations else {}
-        self._machine = EagerMachine(native_weights.native, kv, kernels, threads, matrices)
+        machine = EagerMachine(native_weights.native, kv, kernels, threads)
+        if activation_dtype != "float32":
+            machine = replace(machine, rounded=native_weights.rounded_inputs(activation_dtype))
+        self._machine = machine
 
     def reference(self, run: RunOp, batch: StepBatch, *inputs: Tensor) -> Tensor:
         """What the definition says."""

@@ -19,8 +19,8 @@ from octavo.backends.native.operations import (
     Mix,
     Operation,
     Product,
-    ProductInt8,
     Recording,
+    RoundedProduct,
     TakeWanted,
     Value,
     whole,
@@ -147,7 +147,7 @@ class ToyMachine:
     def _compute(self, operation: Operation, thread: int, wanted: range) -> None:
         over_tokens = operation.output.rows is Rows.TOKENS
         count = self.step.num_tokens if over_tokens else len(wanted)
-        if isinstance(operation.kind, Product | ProductInt8 | HeadProducts):
+        if isinstance(operation.kind, Product | RoundedProduct | HeadProducts):
             self._compute_columns(operation, count, thread)
             return
         if isinstance(operation.kind, Attend):

@@ -17,7 +17,7 @@ from octavo.errors import ConfigError
 
 LARGEST_COUNT = 2**31 - 1  # of what kernels count in 32 bits, and beyond any disk in GB
 AUTO_LENGTH = -1  # `max_model_len` as a number for "auto": the largest that fits
-ACTIVATION_DTYPES = ("auto", "float32", "int8")
+ACTIVATION_DTYPES = ("auto", "float32", "bfloat16", "int8")
 KV_DTYPES = (
     *("auto", "bfloat16", "float16", "float32", "int8", "fp8", "fp8_e4m3", "fp8_e5m2", "int4"),
     *("int8_per_token_head", "int4_per_token_head"),  # vLLM's names of int8 and int4
@@ -72,7 +72,8 @@ class ModelConfig:
     activation_dtype: str = option(
         "auto",
         "Type of activations in matrix products; auto is int8 where weights are quantised, and "
-        "float32 elsewhere and on torch.",
+        "float32 elsewhere and on torch. bfloat16: rounded so where weights are BF16, as vLLM "
+        "computes a bfloat16 model.",
         choices=ACTIVATION_DTYPES,
     )
     max_model_len: int | None = option(

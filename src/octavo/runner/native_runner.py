@@ -12,7 +12,8 @@ from collections.abc import Iterable
 import msgspec
 
 from octavo import _native
-from octavo.backends.native.passes import optimise, quantise_inputs
+from octavo.backends.native.operations import Recording
+from octavo.backends.native.passes import optimise, round_inputs
 from octavo.backends.native.placement import Placement, StepSize, place
 from octavo.backends.native.program import attention_layers, build_program
 from octavo.backends.native.recorder import record
@@ -30,6 +31,7 @@ from octavo.logits_processors.rows import RowProcessors
 from octavo.models.kv_fingerprint import kv_fingerprint
 from octavo.models.kv_groups import kv_groups
 from octavo.models.registry import model_class
+from octavo.ops.activation_types import refuse_activation_dtype
 from octavo.ops.kv_types import kv_type
 from octavo.weights.checkpoint import Checkpoint, TensorView, WeightType
 
@@ -69,6 +71,7 @@ class NativeRunner:
         self._float_type = config.model.dtype
         self._weights = NativeWeights(checkpoint.tensors, _FLOAT_TYPES.get(self._float_type))
         self._activation_dtype = config.model.activation_dtype
+        self._activations = "float32"  # what they are multiplied as
         asked_len = config.model.max_model_len or 0
         self._longest = asked_len if asked_len > 0 else self._facts.max_position
         self._draft = self._lay_out(self._longest)  # the same size for every context length
@@ -210,10 +213,9 @@ class NativeRunner:
     def describe(self) -> str:
         """See `Runner`."""
         threads = "1 thread" if self._num_threads == 1 else f"{self._num_threads} threads"
-        activations = "int8" if self._int8_matrices() else "float32"
         return (
             f"{self._kernels.name}, {threads}, weights {self._weight_types}, "
-            f"activations {activations}, KV cache {self._kv_type.name}"
+            f"activations {self._activations}, KV cache {self._kv_type.name}"
         )
 
     def close(self) -> None:
@@ -239,21 +241,20 @@ class NativeRunner:
         self._weights.verify()
         max_tokens = self._scheduler.max_num_batched_tokens
         size = StepSize(max_tokens=max_tokens, wanted_rows=min(LOGIT_ROWS, max_tokens))
-        recording = quantise_inputs(optimise(record(model)), self._int8_matrices())
-        placement = place(recording, size)
+        placement = place(self._rounded(optimise(record(model))), size)
         return _Layout(build_program(placement, self._weights.native), placement)
 
-    def _int8_matrices(self) -> dict[int, bool]:
-        """For `quantise_inputs`."""
-        if self._activation_dtype == "float32":
-            return {}
-        matrices = self._weights.quantised_matrices
-        if self._activation_dtype == "int8" and not matrices:
-            raise ConfigError(
-                "--activation-dtype int8 needs quantised weights, and this model has none; "
-                "use --activation-dtype auto"
-            )
-        return matrices
+    def _rounded(self, recording: Recording) -> Recording:
+        """With products of rounded activations, as the option says."""
+        asked = self._activation_dtype
+        if asked == "float32":
+            return recording
+        inputs = self._weights.rounded_inputs("int8" if asked == "auto" else asked)
+        if inputs.matrices:
+            self._activations = "int8" if asked == "auto" else asked
+        elif asked != "auto":
+            refuse_activation_dtype(asked)
+        return round_inputs(recording, inputs)
 
 
 def _types_by_size(tensors: Iterable[TensorView]) -> str:

@@ -73,6 +73,12 @@ class WeightType(IntEnum):
         """Whether products with int8 activations exist: scales times integers of a byte."""
         return self.block_elements > 1 and self not in _SCALED_FLOATS
 
+    def takes(self, activation_dtype: str) -> bool:
+        """Whether products with activations that are rounded to "int8" or "bfloat16" exist."""
+        if activation_dtype == "bfloat16":
+            return self is WeightType.BF16
+        return activation_dtype == "int8" and self.takes_int8
+
     def num_bytes(self, num_elements: int) -> int:
         """Bytes of so many elements; the number must be a multiple of `block_elements`."""
         assert num_elements % self.block_elements == 0, (self, num_elements)

@@ -18,7 +18,7 @@ from octavo.llm import LLM
 from octavo.sampling_params import SamplingParams
 from tests.support.scripted_engine import scripted_engine
 
-ROOFS = Roofs(read_gb_s=10.0, fp32_gop_s=50.0, int8_gop_s=100.0)
+ROOFS = Roofs(read_gb_s=10.0, fp32_gop_s=50.0, bf16_gop_s=80.0, int8_gop_s=100.0)
 
 
 @pytest.fixture(autouse=True)
@@ -115,5 +115,5 @@ def test_the_probes_find_a_machine() -> None:
     """All rates are above nothing."""
     roofs = measure_roofs(1)
 
-    assert min(roofs.read_gb_s, roofs.fp32_gop_s, roofs.int8_gop_s) > 0
+    assert min(roofs.read_gb_s, roofs.fp32_gop_s, roofs.bf16_gop_s, roofs.int8_gop_s) > 0
     assert "GB/s" in roofs.line()

@@ -27,7 +27,7 @@ SHORT = "--vocab-size 300 --random-input-len 12 --random-output-len 6 --num-prom
 @pytest.fixture(autouse=True)
 def no_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Roofs are measured elsewhere."""
-    monkeypatch.setattr(serve, "measure_roofs", lambda threads: Roofs(1.0, 2.0, 3.0))
+    monkeypatch.setattr(serve, "measure_roofs", lambda threads: Roofs(1.0, 2.0, 3.0, 4.0))
 
 
 @asynccontextmanager

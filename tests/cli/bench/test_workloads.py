@@ -15,7 +15,7 @@ from octavo.engine.build import Engine
 from octavo.errors import RequestFailedError
 from tests.support.scripted_engine import scripted_engine
 
-ROOFS = Roofs(read_gb_s=10.0, fp32_gop_s=50.0, int8_gop_s=100.0)
+ROOFS = Roofs(read_gb_s=10.0, fp32_gop_s=50.0, bf16_gop_s=80.0, int8_gop_s=100.0)
 BATCH = Workload("batch 8", 8, 16, 4)
 
 

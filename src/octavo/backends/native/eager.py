@@ -7,13 +7,13 @@ so it goes through the same code as a real step. Slow: each call makes its worki
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from octavo import _native
 from octavo._native import Rows
-from octavo.backends.native.operations import Buffer, Value, whole
-from octavo.backends.native.passes import quantise_inputs
+from octavo.backends.native.operations import EXACT_INPUTS, Buffer, RoundedInputs, Value, whole
+from octavo.backends.native.passes import round_inputs
 from octavo.backends.native.placement import StepSize, place
 from octavo.backends.native.program import build_program
 from octavo.backends.native.recorder import Recorder
@@ -49,7 +49,7 @@ class EagerMachine:
     kv: _native.KvPool
     kernels: _native.Kernels
     threads: _native.ThreadPool
-    int8_matrices: Mapping[int, bool] = field(default_factory=dict)  # see passes.quantise_inputs
+    rounded: RoundedInputs = EXACT_INPUTS  # see passes.round_inputs
 
 
 class EagerOps(WithoutStates[Floats]):
@@ -192,7 +192,7 @@ class EagerOps(WithoutStates[Floats]):
         recorder = Recorder()
         result = record(recorder, *(whole(value) for value in values))
         size = StepSize(max_tokens=len(batch.token_ids), wanted_rows=max(1, len(batch.wanted)))
-        recording = quantise_inputs(recorder.finish(result), machine.int8_matrices)
+        recording = round_inputs(recorder.finish(result), machine.rounded)
         placement = place(recording, size, inputs=values)
         program = build_program(placement, machine.weights)
         forward = _native.Forward(

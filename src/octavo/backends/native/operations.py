@@ -8,9 +8,11 @@ enumerations.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
-from octavo._native import Activation, Rows
+from octavo._native import Activation, Rounding, Rows
 from octavo.ops.ops import AttentionSpec, RouterSpec
 from octavo.ops.rope import RopeTable
 
@@ -83,12 +85,12 @@ class JoinHeads(msgspec.Struct, frozen=True):
     are_shared: tuple[bool, ...]
 
 
-class Quantise(msgspec.Struct, frozen=True):
-    """(x) as int8 with a scale for each 32 columns; the result is bytes in the place of floats."""
+class RoundRows(msgspec.Struct, frozen=True):
+    """(x) rounded, as the recording says; the result is bytes in the place of floats."""
 
 
-class ProductInt8(msgspec.Struct, frozen=True):
-    """`linear` of (x as int8), or (x as int8, x) where parts of the matrix are not quantised."""
+class RoundedProduct(msgspec.Struct, frozen=True):
+    """`linear` of (x rounded), or (x rounded, x) where parts of the matrix need x itself."""
 
     matrix: int
 
@@ -174,9 +176,9 @@ class Route(msgspec.Struct, frozen=True):
 
 
 class Mix(msgspec.Struct, frozen=True):
-    """`experts` of (routing, x); with `takes_int8` (routing, x as int8), with both flags all three.
+    """`experts` of (routing, x); with `takes_rounded` (routing, x rounded), with both all three.
 
-    `inner_int8`: what the second product of an expert reads is rounded to int8.
+    `inner_rounded`: what the second product of an expert reads is rounded.
     """
 
     gate_up: tuple[int, ...]  # matrix of each expert
@@ -184,8 +186,8 @@ class Mix(msgspec.Struct, frozen=True):
     activation: Activation
     is_weighted: bool
     takes_float: bool = True
-    takes_int8: bool = False
-    inner_int8: bool = False
+    takes_rounded: bool = False
+    inner_rounded: bool = False
 
 
 class Reorder(msgspec.Struct, frozen=True):
@@ -210,8 +212,8 @@ Kind = (
     | Product
     | HeadProducts
     | JoinHeads
-    | Quantise
-    | ProductInt8
+    | RoundRows
+    | RoundedProduct
     | Norm
     | LayerNorm
     | Angles
@@ -235,8 +237,8 @@ ROW_ALONE = (
     Product,
     HeadProducts,
     JoinHeads,
-    Quantise,
-    ProductInt8,
+    RoundRows,
+    RoundedProduct,
     Norm,
     LayerNorm,
     Gate,
@@ -259,8 +261,19 @@ class Operation(msgspec.Struct, frozen=True, eq=False):
     output: Value
 
 
+class RoundedInputs(msgspec.Struct, frozen=True):
+    """Which matrices multiply rounded activations."""
+
+    rounding: Rounding
+    matrices: Mapping[int, bool]  # id -> whether parts of it need the activations themselves
+
+
+EXACT_INPUTS = RoundedInputs(Rounding.INT8, {})
+
+
 class Recording(msgspec.Struct, frozen=True):
     """A forward pass, written down: those over tokens come before those over wanted rows."""
 
     operations: tuple[Operation, ...]
     result: Buffer  # the logits of the wanted rows
+    rounding: Rounding = Rounding.INT8  # of rows that are rounded

@@ -1,7 +1,7 @@
 """Rewrites of a recording.
 
 Those in PASSES keep its result bit for bit and make it cheaper; a fusion is one more of them.
-`quantise_inputs` changes the arithmetic, for those who ask for int8 activations.
+`round_inputs` changes the arithmetic, for those who ask for int8 or bfloat16 activations.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from octavo._native import Rows, quantised_row_floats
+from octavo._native import Rows, rounded_row_floats
 from octavo.backends.native.operations import (
     ROW_ALONE,
     Buffer,
     Mix,
     Operation,
     Product,
-    ProductInt8,
-    Quantise,
     Recording,
+    RoundedInputs,
+    RoundedProduct,
+    RoundRows,
     TakeMeans,
     TakeWanted,
     Value,
@@ -35,47 +36,47 @@ def optimise(recording: Recording) -> Recording:
     return recording
 
 
-def quantise_inputs(recording: Recording, int8_matrices: Mapping[int, bool]) -> Recording:
-    """Products with the matrices that are named multiply int8 activations.
+def round_inputs(recording: Recording, inputs: RoundedInputs) -> Recording:
+    """Products with the matrices that are named multiply rounded activations.
 
-    Each input is quantised once, for all products that read it. The mapping says of a matrix
-    whether it has parts that are not quantised, and need the input itself as well.
+    Each input is rounded once, for all products that read it.
     """
-    as_int8: dict[Buffer, Buffer] = {}
+    rounding, matrices = inputs.rounding, inputs.matrices
+    as_rounded: dict[Buffer, Buffer] = {}
     operations: list[Operation] = []
 
     def rounded(x: Buffer) -> Buffer:
-        if x not in as_int8:
-            value = Value(x.value.rows, quantised_row_floats(x.width))
-            operations.append(Operation(Quantise(), (x,), value))
-            as_int8[x] = whole(value)
-        return as_int8[x]
+        if x not in as_rounded:
+            value = Value(x.value.rows, rounded_row_floats(rounding, x.width))
+            operations.append(Operation(RoundRows(), (x,), value))
+            as_rounded[x] = whole(value)
+        return as_rounded[x]
 
-    inputs: tuple[Buffer, ...]
+    own: tuple[Buffer, ...]
     for operation in recording.operations:
         kind = operation.kind
-        if isinstance(kind, Product) and kind.matrix in int8_matrices:
+        if isinstance(kind, Product) and kind.matrix in matrices:
             (x,) = operation.inputs
-            inputs = (rounded(x), x) if int8_matrices[kind.matrix] else (rounded(x),)
-            operations.append(Operation(ProductInt8(kind.matrix), inputs, operation.output))
+            own = (rounded(x), x) if matrices[kind.matrix] else (rounded(x),)
+            operations.append(Operation(RoundedProduct(kind.matrix), own, operation.output))
         elif isinstance(kind, Mix):
             routing, x = operation.inputs
-            mix = _mix_of_int8(kind, int8_matrices)
-            inputs = (routing, rounded(x)) if mix.takes_int8 else (routing,)
-            inputs += (x,) if mix.takes_float else ()
-            operations.append(Operation(mix, inputs, operation.output))
+            mix = _mix_of_rounded(kind, matrices)
+            own = (routing, rounded(x)) if mix.takes_rounded else (routing,)
+            own += (x,) if mix.takes_float else ()
+            operations.append(Operation(mix, own, operation.output))
         else:
             operations.append(operation)
-    return Recording(tuple(operations), recording.result)
+    return Recording(tuple(operations), recording.result, rounding)
 
 
-def _mix_of_int8(mix: Mix, int8_matrices: Mapping[int, bool]) -> Mix:
+def _mix_of_rounded(mix: Mix, matrices: Mapping[int, bool]) -> Mix:
     """The same with what its matrices need."""
     return msgspec.structs.replace(
         mix,
-        takes_float=any(int8_matrices.get(matrix, True) for matrix in mix.gate_up),
-        takes_int8=any(matrix in int8_matrices for matrix in mix.gate_up),
-        inner_int8=any(matrix in int8_matrices for matrix in mix.down),
+        takes_float=any(matrices.get(matrix, True) for matrix in mix.gate_up),
+        takes_rounded=any(matrix in matrices for matrix in mix.gate_up),
+        inner_rounded=any(matrix in matrices for matrix in mix.down),
     )
 
 
@@ -122,7 +123,7 @@ def take_wanted_early(recording: Recording) -> Recording:
             continue
         inputs = tuple(wanted(buffer) for buffer in operation.inputs)
         tail.append(Operation(operation.kind, inputs, output))
-    return Recording((*kept, *takes, *tail), wanted(recording.result))
+    return Recording((*kept, *takes, *tail), wanted(recording.result), recording.rounding)
 
 
 def _movable(recording: Recording) -> set[Value]:

@@ -25,14 +25,14 @@ from octavo.backends.native.operations import (
     Mix,
     Operation,
     Product,
-    ProductInt8,
     Recording,
+    RoundedProduct,
     Value,
     whole,
 )
 
 _LINE = 16  # floats in a cache line: rows start at one, so that threads do not share lines
-_PRODUCTS = (Product, ProductInt8, HeadProducts)
+_PRODUCTS = (Product, RoundedProduct, HeadProducts)
 # A multiple of 4 KiB would put the same column of all rows into one set of the cache.
 _PAGE = 1024
 
@@ -81,7 +81,7 @@ def place(recording: Recording, size: StepSize, inputs: tuple[Value, ...] = ()) 
     `inputs` are values that no operation computes: whoever runs the program fills them before.
     """
     operations, homes = _choose_homes(recording, inputs)
-    recording = Recording(operations, recording.result)
+    recording = msgspec.structs.replace(recording, operations=operations)
     spans = _spans(recording, homes, inputs)
     arena = _Arena(size)
     storages = _reserve_all(arena, spans, len(operations))

@@ -25,10 +25,10 @@ from octavo.backends.native.operations import (
     Norm,
     PositionFactors,
     Product,
-    ProductInt8,
-    Quantise,
     Reorder,
     Rotate,
+    RoundedProduct,
+    RoundRows,
     Route,
     Scale,
     SoftCap,
@@ -51,8 +51,10 @@ _SCORINGS = {
 def build_program(placement: Placement, weights: Weights) -> Program:
     """A program for steps of the size that the placement was made for."""
     size = placement.size
-    program = Program(weights, placement.arena_floats, size.max_tokens, size.wanted_rows)
     recording = placement.recording
+    program = Program(
+        weights, placement.arena_floats, size.max_tokens, size.wanted_rows, recording.rounding
+    )
     for operation, barrier in zip(recording.operations, placement.barriers, strict=True):
         inputs = [placement.view(buffer) for buffer in operation.inputs]
         output = placement.view(whole(operation.output))
@@ -83,7 +85,7 @@ class _Appender:
         match kind:
             case Embed() | EmbedPositions() | EmbedSegments() | Angles() | PositionFactors():
                 self._append_source(kind, output)
-            case Product() | Quantise() | ProductInt8() | HeadProducts() | Reorder():
+            case Product() | RoundRows() | RoundedProduct() | HeadProducts() | Reorder():
                 self._append_product(kind, inputs, output)
             case Norm() | LayerNorm():
                 self._append_norm(kind, inputs[0], output)
@@ -157,7 +159,7 @@ class _Appender:
 
     def _append_product(
         self,
-        kind: Product | Quantise | ProductInt8 | HeadProducts | Reorder,
+        kind: Product | RoundRows | RoundedProduct | HeadProducts | Reorder,
         inputs: list[View],
         output: View,
     ) -> None:
@@ -167,11 +169,11 @@ class _Appender:
                 program.linear(rows, barrier, matrix, inputs[0], None, output)
             case HeadProducts(matrices):
                 program.head_products(rows, barrier, matrices, inputs[0], output)
-            case Quantise():
-                program.quantise(rows, barrier, inputs[0], output)
+            case RoundRows():
+                program.round_rows(rows, barrier, inputs[0], output)
             case Reorder(order):
                 program.reorder(rows, barrier, order, inputs[0], output)
-            case ProductInt8(matrix):
+            case RoundedProduct(matrix):
                 x = inputs[1] if len(inputs) > 1 else None
                 program.linear(rows, barrier, matrix, x, inputs[0], output)
 
@@ -203,9 +205,9 @@ class _Appender:
             down=kind.down,
             activation=kind.activation,
             is_weighted=kind.is_weighted,
-            inner_int8=kind.inner_int8,
+            inner_rounded=kind.inner_rounded,
             x=xs[-1] if kind.takes_float else None,
-            x_int8=xs[0] if kind.takes_int8 else None,
+            x_rounded=xs[0] if kind.takes_rounded else None,
             routing=routing,
             out=output,
         )

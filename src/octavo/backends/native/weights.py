@@ -17,6 +17,7 @@ import msgspec
 
 from octavo import _native
 from octavo.backends.native.float_values import FLOAT_TYPES, float_values
+from octavo.backends.native.operations import RoundedInputs
 from octavo.errors import CorruptFileError, UnsupportedModelError
 from octavo.ops.weights import Embedding, Linear, Vector, VectorEnding
 from octavo.weights.checkpoint import TensorView, WeightType
@@ -27,6 +28,7 @@ PANEL_ROWS = 8
 BATCH_BYTES = 4 << 20  # that are packed at a time, and let go of
 PIECE_BYTES = 2 << 20  # of one tensor among them
 MADE_BYTES = 1 << 20  # the same where rows are made first, by one thread for each piece
+_ROUNDINGS = {"int8": _native.Rounding.INT8, "bfloat16": _native.Rounding.BFLOAT16}
 
 
 class _Fill(msgspec.Struct, frozen=True):
@@ -112,14 +114,14 @@ class NativeWeights:
         """Memory of all that was asked for, whether loaded yet or not."""
         return self.native.num_bytes
 
-    @property
-    def quantised_matrices(self) -> dict[int, bool]:
-        """Ids of matrices with parts that take int8 -> whether there are others as well."""
-        return {
-            matrix: not all(type.takes_int8 for type in types)
+    def rounded_inputs(self, activation_dtype: str) -> RoundedInputs:
+        """What multiplies activations of this type ("int8", "bfloat16"), where it is able to."""
+        matrices = {
+            matrix: not all(type.takes(activation_dtype) for type in types)
             for matrix, types in self._part_types.items()
-            if any(type.takes_int8 for type in types)
+            if any(type.takes(activation_dtype) for type in types)
         }
+        return RoundedInputs(_ROUNDINGS[activation_dtype], matrices)
 
     def verify(self) -> None:
         """Raises CorruptFileError that lists tensors that are missing or left over."""

@@ -43,6 +43,14 @@ def round_to_int8(x: Tensor) -> Tensor:
     return ((groups * inverse).round() * (largest / 127.0)).reshape(x.shape)
 
 
+def round_to_bfloat16(x: Tensor) -> Tensor:
+    """The nearest bfloat16 of each number, as float32."""
+    return x.bfloat16().float()
+
+
+ROUNDINGS = {"int8": round_to_int8, "bfloat16": round_to_bfloat16}
+
+
 def _is_outside(window: int, spec: AttentionSpec, queries: Tensor, keys: Tensor) -> Tensor:
     """Which keys lie outside the window, or the chunk, of which query."""
     if spec.is_chunked:
@@ -99,14 +107,14 @@ class TorchOps:
         matrix = self._tensor(handle.matrix)
         if weight.order is not None:
             x = x[:, torch.tensor(weight.order, device=x.device)]
-        if not any(handle.int8_parts):
+        if not handle.rounded_parts:
             return x @ matrix.T
-        rounded = round_to_int8(x)
+        rounded = ROUNDINGS[handle.activation_dtype](x)
         parts = torch.split(matrix, list(weight.parts))
         return torch.cat(
             [
-                (rounded if is_int8 else x) @ part.T
-                for part, is_int8 in zip(parts, handle.int8_parts, strict=True)
+                (rounded if is_rounded else x) @ part.T
+                for part, is_rounded in zip(parts, handle.rounded_parts, strict=True)
             ],
             dim=1,
         )

@@ -37,6 +37,7 @@ from octavo.models.base import CausalLM
 from octavo.models.kv_fingerprint import kv_fingerprint
 from octavo.models.kv_groups import kv_groups, with_state
 from octavo.models.registry import model_class
+from octavo.ops.activation_types import refuse_activation_dtype
 from octavo.ops.batch import BatchRow, StepBatch
 from octavo.ops.kv_types import kv_type
 from octavo.weights.checkpoint import Checkpoint
@@ -90,15 +91,13 @@ class TorchRunner:
         self._facts = checkpoint.facts
         self._device = torch.device(device)
         self._kv_type = kv_type(config.cache.kv_cache_dtype, is_causal=self._facts.is_causal)
-        self._int8 = config.model.activation_dtype == "int8"
+        asked = config.model.activation_dtype
+        self._activations = "float32" if asked == "auto" else asked
         self._weights = self._make_weights(checkpoint)
         self._make_model(self._facts.max_position)  # to learn which tensors it needs
         self._weights.verify()
-        if self._int8 and not self._weights.has_quantised_matrices:
-            raise ConfigError(
-                "--activation-dtype int8 needs quantised weights, and this model has none; "
-                "use --activation-dtype auto"
-            )
+        if self._activations != "float32" and not self._weights.has_rounded_inputs:
+            refuse_activation_dtype(self._activations)
         self._kernels = _native.find_kernels("")
         facts = self._facts
         # Layers that are not causal share the storage of one: see ops.AttentionSpec.
@@ -209,9 +208,9 @@ class TorchRunner:
 
     def describe(self) -> str:
         """See `Runner`."""
-        activations = "int8" if self._int8 else "float32"
         return (
-            f"PyTorch reference on {self._device}, weights float32, activations {activations}, "
+            f"PyTorch reference on {self._device}, weights float32, "
+            f"activations {self._activations}, "
             f"KV cache {self._kv_type.name}"
         )
 
@@ -224,7 +223,7 @@ class TorchRunner:
         return TorchWeights(
             checkpoint.tensors,
             DTYPES.get(self._config.model.dtype),
-            int8_activations=self._int8,
+            activation_dtype=self._activations,
         )
 
     def _make_model(self, max_model_len: int) -> CausalLM:
@@ -234,8 +233,8 @@ class TorchRunner:
     @property
     def _arithmetic(self) -> str:
         """What may change a bit of the KV cache, besides the model; for its fingerprint."""
-        activations = "int8" if self._int8 else "float32"
-        return f"torch {torch.__version__} {self._device} {self._config.model.dtype} {activations}"
+        dtypes = f"{self._config.model.dtype} {self._activations}"
+        return f"torch {torch.__version__} {self._device} {dtypes}"
 
     @property
     def _longest(self) -> int:

@@ -20,7 +20,12 @@ from octavo.ops.weights import Embedding, Linear, Vector, VectorEnding
 from octavo.weights.checkpoint import TensorView, WeightType
 from octavo.weights.inventory import Inventory
 
-_FLOAT_TYPES = (WeightType.F32, WeightType.F16, WeightType.BF16)
+_TYPES = {
+    torch.float32: WeightType.F32,
+    torch.float16: WeightType.F16,
+    torch.bfloat16: WeightType.BF16,
+}
+_FLOAT_TYPES = tuple(_TYPES.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,8 @@ class LinearHandle:
 
     matrix: Stack
     bias: Stack | None = None
-    int8_parts: tuple[bool, ...] = ()  # which multiply int8 activations; empty: none
+    activation_dtype: str = "float32"  # to which some parts round activations
+    rounded_parts: tuple[bool, ...] = ()  # which ones; empty: none
 
 
 class ModelWeights(Protocol):
@@ -48,8 +54,8 @@ class ModelWeights(Protocol):
         """Memory of all of them."""
 
     @property
-    def has_quantised_matrices(self) -> bool:
-        """Whether any is stored in a quantised type."""
+    def has_rounded_inputs(self) -> bool:
+        """Whether any matrix multiplies rounded activations."""
 
     def verify(self) -> None:
         """Raises CorruptFileError that lists tensors that are missing or left over."""
@@ -62,7 +68,7 @@ class TorchWeights:
     """The `Weights` of the torch back end. All tensors become float32.
 
     `matrix_dtype` rounds unquantised matrices first; None keeps the checkpoint's own numbers.
-    `int8_activations`: quantised matrices multiply activations that are rounded to int8.
+    `activation_dtype`: to what activations are rounded where a matrix takes it.
     """
 
     def __init__(
@@ -70,11 +76,11 @@ class TorchWeights:
         tensors: Mapping[str, TensorView],
         matrix_dtype: torch.dtype | None = None,
         *,
-        int8_activations: bool = False,
+        activation_dtype: str = "float32",
     ) -> None:
         self._views = tensors
         self._inventory = Inventory(tensors)
-        self._int8_activations = int8_activations
+        self._activation_dtype = activation_dtype
         self._matrix_dtype = matrix_dtype
         self._shapes: dict[Stack, tuple[int, ...]] = {}  # what was asked for, in order
 
@@ -96,14 +102,14 @@ class TorchWeights:
             bias_stack = self._ask(
                 Stack(tuple(f"{name}.bias" for name in names)), [(out,) for out in out_features]
             )
-        handle = LinearHandle(matrix, bias_stack, self._int8_parts(matrix))
+        handle = self._handle(matrix, bias_stack)
         order = self._inventory.columns_of(names) or None
         return Linear(sum(out_features), in_features, tuple(out_features), handle, order)
 
     def tied_linear(self, embedding: Embedding) -> Linear:
         """See `ops.weights.Weights`."""
         assert isinstance(embedding.handle, Stack)
-        handle = LinearHandle(embedding.handle, int8_parts=self._int8_parts(embedding.handle))
+        handle = self._handle(embedding.handle)
         rows = embedding.vocab_size
         return Linear(rows, embedding.hidden_size, (rows,), handle)
 
@@ -144,19 +150,24 @@ class TorchWeights:
             return elements
         return elements.to(self._matrix_dtype).float()
 
-    def _int8_parts(self, stack: Stack) -> tuple[bool, ...]:
-        if not self._int8_activations:
-            return ()
-        return tuple(map(self._is_quantised, stack.names))
+    def _handle(self, matrix: Stack, bias: Stack | None = None) -> LinearHandle:
+        parts = tuple(map(self._takes_rounded, matrix.names))
+        return LinearHandle(matrix, bias, self._activation_dtype, parts if any(parts) else ())
 
     @property
-    def has_quantised_matrices(self) -> bool:
-        """Whether anything that was asked for is stored in a quantised type."""
+    def has_rounded_inputs(self) -> bool:
+        """Whether anything that was asked for is of a type that takes them."""
         names = {name for stack in self._shapes for name in stack.names}
-        return any(map(self._is_quantised, names))
+        return any(map(self._takes_rounded, names))
 
-    def _is_quantised(self, name: str) -> bool:
-        return name in self._views and self._views[name].type.takes_int8
+    def _takes_rounded(self, name: str) -> bool:
+        view = self._views.get(name)
+        if view is None or len(view.shape) == 1:
+            return False
+        type = view.type
+        if self._matrix_dtype is not None and type in _FLOAT_TYPES:
+            type = _TYPES[self._matrix_dtype]
+        return type.takes(self._activation_dtype)
 
     def _ask(self, stack: Stack, shapes: list[tuple[int, ...]]) -> Stack:
         """Note that `stack` is used, after a look at the shape of each of its tensors."""

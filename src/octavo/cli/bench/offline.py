@@ -90,8 +90,10 @@ def reached(engine: Engine, roofs: Roofs, before: Work, seconds: float) -> dict[
     read_gb_s = num_steps * engine.memory_plan.weights_bytes / seconds / 1e9
     num_logit_rows = now.num_logit_rows - before.num_logit_rows
     gop_s = step_ops(engine.facts, num_tokens, num_logit_rows) / seconds / 1e9
-    is_int8 = "activations int8" in engine.hardware
-    roof = roofs.int8_gop_s if is_int8 else roofs.fp32_gop_s
+    roof = roofs.fp32_gop_s
+    for activations, rate in (("int8", roofs.int8_gop_s), ("bfloat16", roofs.bf16_gop_s)):
+        if f"activations {activations}" in engine.hardware:
+            roof = rate
     return {
         "roof_read_gb_s": roofs.read_gb_s,
         "roof_gop_s": roof,

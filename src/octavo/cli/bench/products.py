@@ -41,7 +41,7 @@ class Product:
     rows: int
     cols: int
     num_tokens: int
-    int8_activations: bool
+    rounding: _native.Rounding | None  # of activations
 
     @property
     def num_ops(self) -> float:
@@ -65,7 +65,7 @@ def product_seconds(
     """Seconds of one product in each run, after one that warms up.
 
     A run goes through `copies` equal matrices, so that with enough of them none is in the cache.
-    Activations are rounded once in a run where they are int8.
+    Activations are rounded once in a run, where they are rounded.
     """
     weights = _native.Weights()
     ids = [
@@ -118,16 +118,17 @@ def _program(
 ) -> tuple[_native.Program, View]:
     """The products, all of one input into one output; and where the input lies."""
     num_tokens = product.num_tokens
-    widths = [product.cols, _native.quantised_row_floats(product.cols), product.rows]
+    rounding = product.rounding or _native.Rounding.INT8
+    widths = [product.cols, _native.rounded_row_floats(rounding, product.cols), product.rows]
     strides = [-(-width // _ALIGNMENT) * _ALIGNMENT for width in widths]
     starts = [0, num_tokens * strides[0], num_tokens * (strides[0] + strides[1])]
-    x, x_int8, out = (View(*one) for one in zip(starts, strides, widths, strict=True))
-    program = _native.Program(weights, num_tokens * sum(strides), num_tokens, 1)
-    if product.int8_activations:
-        program.quantise(Rows.TOKENS, True, x, x_int8)
+    x, x_rounded, out = (View(*one) for one in zip(starts, strides, widths, strict=True))
+    program = _native.Program(weights, num_tokens * sum(strides), num_tokens, 1, rounding)
+    if product.rounding is not None:
+        program.round_rows(Rows.TOKENS, True, x, x_rounded)
     for matrix in ids:
-        if product.int8_activations:
-            program.linear(Rows.TOKENS, True, matrix, None, x_int8, out)
+        if product.rounding is not None:
+            program.linear(Rows.TOKENS, True, matrix, None, x_rounded, out)
         else:
             program.linear(Rows.TOKENS, True, matrix, x, None, out)
     return program, x

@@ -5,8 +5,9 @@ Does not know: engines or requests.
 
 - Read bandwidth: `memchr` of the C library over memory that is too large for most caches, one
   thread for each core, without the GIL. Nothing but loads and compares.
-- Products: the fastest products of our own kernels, float32 by float32 and int8 by 8-bit weights,
-  on matrices that stay in the cache. A processor may be able to do more; ours do not.
+- Products: the fastest products of our own kernels, float32 by float32, bfloat16 by bfloat16
+  and int8 by 8-bit weights, on matrices that stay in the cache. A processor may be able to do
+  more; ours do not.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from octavo._native import ThreadPool, find_kernels
+from octavo._native import Rounding, ThreadPool, find_kernels
 from octavo.cli.bench.products import Product, product_seconds
 from octavo.config.model_facts import ModelFacts
 from octavo.foundation import env
@@ -33,13 +34,14 @@ class Roofs:
 
     read_gb_s: float
     fp32_gop_s: float  # a multiplication and an addition are two
+    bf16_gop_s: float
     int8_gop_s: float
 
     def line(self) -> str:
         """For people."""
         return (
             f"roofs: read {self.read_gb_s:.1f} GB/s, products float32 {self.fp32_gop_s:.0f} Gop/s, "
-            f"int8 {self.int8_gop_s:.0f} Gop/s"
+            f"bfloat16 {self.bf16_gop_s:.0f} Gop/s, int8 {self.int8_gop_s:.0f} Gop/s"
         )
 
 
@@ -47,8 +49,9 @@ def measure_roofs(num_threads: int) -> Roofs:
     """Takes about a second."""
     return Roofs(
         read_gb_s=read_bandwidth(num_threads),
-        fp32_gop_s=_product_rate(num_threads, WeightType.F32, int8=False),
-        int8_gop_s=_product_rate(num_threads, WeightType.Q8_0, int8=True),
+        fp32_gop_s=_product_rate(num_threads, WeightType.F32, None),
+        bf16_gop_s=_product_rate(num_threads, WeightType.BF16, Rounding.BFLOAT16),
+        int8_gop_s=_product_rate(num_threads, WeightType.Q8_0, Rounding.INT8),
     )
 
 
@@ -85,8 +88,8 @@ def step_ops(facts: ModelFacts, num_tokens: int, num_logit_rows: int) -> float:
     return 2.0 * (num_tokens * facts.num_layers * layer + num_logit_rows * head)
 
 
-def _product_rate(num_threads: int, weight: WeightType, *, int8: bool) -> float:
-    product = Product(weight, _PROBE_ROWS, _PROBE_COLS, _PROBE_TOKENS, int8_activations=int8)
+def _product_rate(num_threads: int, weight: WeightType, rounding: Rounding | None) -> float:
+    product = Product(weight, _PROBE_ROWS, _PROBE_COLS, _PROBE_TOKENS, rounding)
     kernels = find_kernels(env.value(env.CPU_ISA) or "")
     threads = ThreadPool(num_threads, False)
     seconds = product_seconds(product, kernels, threads, copies=_PROBE_COPIES, num_runs=5)

@@ -32,7 +32,7 @@ T = TypeVar("T")
 class ForeignWeights:
     """A model that is not read yet, and is once `load` was called."""
 
-    has_quantised_matrices = False
+    has_rounded_inputs = False
 
     def __init__(self, checkpoint: ForeignCheckpoint, dtype: torch.dtype | None) -> None:
         """`dtype`: of all weights and activations; None: as the checkpoint says."""
