@@ -5,8 +5,8 @@
 
 The base is the model with all its numbers as float32: weights dequantised from the file, keys,
 values and activations as they come. Each row changes one kind of type, and rows of quantised
-weights are read a second time with int8 activations. The text is cut into pieces of `--piece`
-tokens.
+weights are read a second time with int8 activations, of BF16 ones with bfloat16. The text is cut
+into pieces of `--piece` tokens.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ def cases(weights: Sequence[str], kv_types: Sequence[str]) -> list[Case]:
         found.append(Case(name, Types()))
         if name not in ("BF16", "F16"):
             found.append(Case(name, Types(activation_dtype="int8")))
+        if name == "BF16":
+            found.append(Case(name, Types(activation_dtype="bfloat16")))
     return found
 
 

@@ -110,7 +110,7 @@ void multiply_pair_panels(const LinearArgs& args, const PairTile& packed, int64_
 
 template <class D>
 void linear_pairs_tiled(const LinearArgs& args) {
-  const int64_t block = token_block(args.cols / 2);
+  const int64_t block = token_block((args.cols + 1) / 2);  // as many bytes
   for (int64_t token = 0; token < args.num_tokens; token += block) {
     const int64_t left = args.num_tokens - token;
     const int64_t token_end = token + (left < block ? left : block);

@@ -109,13 +109,14 @@ def test_divergence_is_kullback_leiblers() -> None:
     assert divergence(first.log(), second.log()) == pytest.approx(expected, rel=1e-5)
 
 
-def test_quantised_weights_are_read_with_both_activations() -> None:
+def test_weights_are_read_with_all_activations_that_they_take() -> None:
     found = cases(WEIGHTS, KV_TYPES)
 
     assert {case.types.kv_cache_dtype for case in found} == {"float32", *KV_TYPES}
     for name in WEIGHTS:
         activations = {case.types.activation_dtype for case in found if case.weights == name}
-        assert activations == ({"float32"} if name in ("F16", "BF16") else {"float32", "int8"})
+        more = {"F16": set(), "BF16": {"bfloat16"}}.get(name, {"int8"})
+        assert activations == {"float32", *more}
 
 
 def row(weights: str, activations: str, growth: float) -> dict[str, Any]:
