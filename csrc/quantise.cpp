@@ -22,8 +22,15 @@ void put_half(uint8_t* out, float value) {
 
 void put_float(uint8_t* out, float value) { std::memcpy(out, &value, sizeof value); }
 
+// The least of a NaN: std::max gives its first argument then.
 int clamped(float value, int least, int most) {
-  return static_cast<int>(std::min(std::max(value, static_cast<float>(least)), static_cast<float>(most)));
+  return static_cast<int>(std::min(std::max(static_cast<float>(least), value), static_cast<float>(most)));
+}
+
+// 0 for a scale of 0, and for one so small that its inverse is no number: what it stands for is 0 to float16.
+float inverse_of(float scale) {
+  const float inverse = 1.0f / scale;
+  return std::isfinite(inverse) ? inverse : 0.0f;
 }
 
 float largest_magnitude(const float* x, int64_t count) {
@@ -40,7 +47,7 @@ void put_nibbles(const int* q, int64_t count, uint8_t* out) {
 }
 
 void quantise_q8_0(const float* x, uint8_t* out) {
-  const float d = largest_magnitude(x, kGroup) / 127.0f, inverse = d > 0.0f ? 1.0f / d : 0.0f;
+  const float d = largest_magnitude(x, kGroup) / 127.0f, inverse = inverse_of(d);
   put_half(out, d);
   for (int i = 0; i < kGroup; ++i) out[2 + i] = static_cast<uint8_t>(static_cast<int>(std::round(x[i] * inverse)));
 }
@@ -50,7 +57,7 @@ void quantise_q4_0(const float* x, uint8_t* out) {
   for (int i = 0; i < kGroup; ++i) {
     if (std::fabs(x[i]) > std::fabs(furthest)) furthest = x[i];
   }
-  const float d = furthest / -8.0f, inverse = d != 0.0f ? 1.0f / d : 0.0f;
+  const float d = furthest / -8.0f, inverse = inverse_of(d);
   int q[kGroup];
   for (int i = 0; i < kGroup; ++i) q[i] = clamped(x[i] * inverse + 8.5f, 0, 15);
   put_half(out, d);
@@ -59,7 +66,7 @@ void quantise_q4_0(const float* x, uint8_t* out) {
 
 void quantise_q4_1(const float* x, uint8_t* out) {
   const float least = *std::min_element(x, x + kGroup), most = *std::max_element(x, x + kGroup);
-  const float d = (most - least) / 15.0f, inverse = d > 0.0f ? 1.0f / d : 0.0f;
+  const float d = (most - least) / 15.0f, inverse = inverse_of(d);
   int q[kGroup];
   for (int i = 0; i < kGroup; ++i) q[i] = clamped((x[i] - least) * inverse + 0.5f, 0, 15);
   put_half(out, d);
@@ -75,7 +82,7 @@ struct Affine {
 
 float error_of(const float* x, Affine affine) {
   float error = 0.0f;
-  const float inverse = affine.scale > 0.0f ? 1.0f / affine.scale : 0.0f;
+  const float inverse = inverse_of(affine.scale);
   for (int i = 0; i < kGroup; ++i) {
     const int q = clamped(std::nearbyint((x[i] + affine.minimum) * inverse), 0, 15);
     const float difference = affine.scale * static_cast<float>(q) - affine.minimum - x[i];
@@ -175,7 +182,7 @@ IntGroup int8_group(const float* x, int64_t count) {
 }
 
 void int_codes(const float* x, int64_t count, const IntGroup& group, int least, int most, int* q) {
-  const float inverse = group.scale > 0.0f ? 1.0f / group.scale : 0.0f;
+  const float inverse = inverse_of(group.scale);
   for (int64_t i = 0; i < count; ++i) {
     q[i] = clamped(std::nearbyint(x[i] * inverse) + static_cast<float>(group.zero), least, most);
   }

@@ -203,8 +203,8 @@ struct Scalar {
   // ---- ints ----
 
   static OCTAVO_INLINE int32_t reduce_add(Ints a) {
-    const Ints4 half = a.lo + a.hi;
-    return half[0] + half[1] + half[2] + half[3];
+    const Words4 half = words(a.lo) + words(a.hi);
+    return static_cast<int32_t>(half[0] + half[1] + half[2] + half[3]);
   }
   static OCTAVO_INLINE Ints set1_int(int32_t x) { return {Ints4{x, x, x, x}, Ints4{x, x, x, x}}; }
   static OCTAVO_INLINE Ints add(Ints a, Ints b) {

@@ -40,7 +40,7 @@
 //
 // Ints
 //   set1_int(x) add sub bit_and bit_or bit_xor equal_ints(a, b) -> Mask
-//   reduce_add(a) -> int32_t
+//   reduce_add(a) -> int32_t; sums that do not fit wrap around, here and in add, sub and shift_left
 //   shift_left<n>, shift_right<n> (zeros come in), shift_right_signed<n>
 //   shift_right_by(a, counts)               each lane by its own count in [0, 31]; zeros come in
 //   to_floats(a) rounds to nearest even     as_ints(Floats), as_floats(Ints): the same bits

@@ -87,6 +87,22 @@ def test_q4_k_is_closer_than_groups_that_are_rounded_by_their_range() -> None:
     assert errors[WeightType.Q4_K] < errors[WeightType.Q4_1] < errors[WeightType.Q4_0]
 
 
+@pytest.mark.parametrize(
+    "to",
+    [
+        *(WeightType.Q8_0, WeightType.Q4_0, WeightType.Q4_1, WeightType.Q4_K),
+        *(WeightType.INT4_32, WeightType.INT4_128, WeightType.INT8_32, WeightType.INT8_128),
+    ],
+)
+def test_numbers_that_vanish_in_a_scale_are_rounded_as_zeros_are(to: WeightType) -> None:
+    """The scale would be so small that nothing can be divided by it."""
+    values = np.zeros((1, COLS), dtype=np.float32)
+    zeros = _native.quantise_rows(WeightType.F32, values.tobytes(), COLS, to)
+    values[0, ::3] = 1e-40
+
+    assert zeros == _native.quantise_rows(WeightType.F32, values.tobytes(), COLS, to)
+
+
 def test_half_precision_sources_are_read_as_what_they_mean() -> None:
     """float16 and bfloat16."""
     values = torch.from_numpy(weights())

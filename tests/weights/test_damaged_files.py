@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from octavo import LLM, SamplingParams
@@ -34,17 +35,18 @@ JSON_FILES = (
 )
 
 
-class HeapFile(bytearray):
-    """A file as memory of its own size, whose ends a sanitizer watches, where mmap has pages."""
+class HeapFile:
+    """A file as memory of exactly its size, whose ends a sanitizer watches, where mmap has pages."""
 
-    def __init__(self, descriptor: int, length: int, *, access: int) -> None:
+    def __new__(cls, descriptor: int, length: int, *, access: int) -> np.ndarray:  # type: ignore[misc]
+        """An array, because no bytes object of Python's ends where its bytes do."""
         size = os.fstat(descriptor).st_size
         if length or not size or access != mmap.ACCESS_READ:
             raise ValueError("a whole file that is not empty, to be read")
-        super().__init__(os.pread(descriptor, size, 0))
-
-    def madvise(self, advice: int) -> None:
-        """Nothing can be let go of."""
+        content = np.empty(size, np.uint8)
+        assert os.preadv(descriptor, [content], 0) == size
+        content.flags.writeable = False
+        return content
 
 
 @pytest.fixture(autouse=True)
