@@ -178,7 +178,7 @@ void linear_bytes_of_type(const LinearArgs& args) {
   } else {
     if (num_tokens <= 2) return linear_bytes_direct<D, type, 2, 4>(args);
     if (num_tokens <= 6) return linear_bytes_direct<D, type, 6, 2>(args);
-    if (num_tokens <= kDirectTokens) return linear_bytes_direct<D, type, 8, 1>(args);
+    if (num_tokens <= 512) return linear_bytes_direct<D, type, 8, 1>(args);
   }
   linear_bytes_tiled<D, type>(args);
 }
