@@ -16,6 +16,9 @@ class Allowed {
   // The only one of them, where that is known without looking; -1: there may be others.
   virtual int32_t only() const { return -1; }
 
+  // `has` will probably be asked about this token, but not at once.
+  virtual void expect(int32_t) {}
+
   // Whether a token of the vocabulary is one of them.
   virtual bool has(int32_t token) = 0;
 

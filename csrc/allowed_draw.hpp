@@ -39,6 +39,7 @@ class AllowedDraw {
   // The token. `peak` is that of the logits, which are scratch afterwards. Throws as find_peak does.
   int32_t run(Peak peak) {
     if (is_greedy(spec_)) return greedy(peak);
+    allowed_.expect(peak.token_id);
     return draw_of(peak).has_filters() ? filtered(peak) : plain(peak);
   }
 

@@ -354,6 +354,7 @@ void Session::compute(const StepInput& input, StepOutput& output) {
       const Share slice{begin, std::min(begin + slice_rows, num_wanted)};
       threads.barrier();  // the buffers of the slice before are free
       if (thread == 0 && begin > 0) output.sample_seconds += seconds_since(judging_since);
+      if (thread == 0) num_judged_.store(0, std::memory_order_relaxed);
       forward_->run_wanted(batch, slice, thread);
       threads.barrier();
       if (thread == 0) judging_since = Clock::now();
@@ -377,7 +378,9 @@ void Session::judge_slice(const StepInput& input, const Share& slice, int thread
   for (int64_t i = threads.take(); slice.begin + i < slice.end; i = threads.take()) {
     Wanted& wanted = wanted_[static_cast<size_t>(slice.begin + i)];
     if (wanted.stages == 0) judge(input, wanted, forward_->logits(i));
+    if (num_judged_.fetch_add(1, std::memory_order_acq_rel) + 1 == slice.end - slice.begin) filler_.end_help();
   }
+  filler_.help(thread, num_judged_, slice.end - slice.begin);
 }
 
 void Session::sample(const StepInput& input, Wanted& wanted, RowState& state, float* logits) {

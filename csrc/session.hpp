@@ -159,6 +159,7 @@ class Session {
   std::vector<int32_t> wanted_tokens_, wanted_first_;  // parallel to wanted_
   std::vector<Wanted> wanted_;
   std::vector<MaskSource*> mask_sources_;
+  std::atomic<int64_t> num_judged_{0};  // rows of a slice
   std::vector<bool> in_step_;           // by row
   std::vector<int32_t> sampled_tokens_; // by row that samples: its last token, an index; others: -1
   std::vector<Drafted> drafted_;        // in plan order
